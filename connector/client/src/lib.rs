@@ -1,0 +1,1 @@
+//! Kafka client: share consumer, transaction session, batch writers, admin.

@@ -1,0 +1,1 @@
+//! Share-group source, transactional sink and the commit protocols of a job.

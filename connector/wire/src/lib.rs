@@ -1,0 +1,1 @@
+//! Kafka protocol layer shared by client and broker: frames, versions, messages, record batches. No I/O.

@@ -1,0 +1,35 @@
+//! The four doors in one handle.
+
+use std::sync::Arc;
+
+use crate::{Clock, MemoryNetwork, Network, Rng, TcpNetwork};
+
+/// Time, chance and sockets of one process (or of one simulated node). Cheap to clone. Spawning needs no handle:
+/// [`crate::TaskSet`] and [`crate::OwnedTask`] run on the current runtime.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// Monotonic and wall time.
+    pub clock: Clock,
+    /// Chance.
+    pub rng: Rng,
+    /// Sockets.
+    pub network: Arc<dyn Network>,
+}
+
+impl Env {
+    /// The operating system's clock and sockets, and a random seed.
+    pub fn system() -> Self {
+        Env { clock: Clock::system(), rng: Rng::from_entropy(), network: Arc::new(TcpNetwork) }
+    }
+
+    /// A seeded environment without sockets, for tests. Must be called inside a runtime.
+    pub fn seeded(seed: u64) -> Self {
+        /// 2026-01-01T00:00:00Z: any fixed day does.
+        const START_MS: i64 = 1_767_225_600_000;
+        Env {
+            clock: Clock::simulated(START_MS),
+            rng: Rng::seeded(seed),
+            network: Arc::new(MemoryNetwork::default()),
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! The sharestream command.
+fn main() {}

@@ -1,0 +1,59 @@
+//! Sinks: they write into the open epoch and make it durable at its barrier.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use sharestream_base::ids::CheckpointId;
+
+use crate::Result;
+use crate::decision::Decisions;
+
+/// What a sink subtask closed with a barrier.
+#[derive(Clone, Debug, Default)]
+pub struct SinkReport {
+    /// Rows written to the output.
+    pub row_count: u64,
+    /// Dead letters written.
+    pub dead_letter_count: u64,
+    /// The offsets of those dead letters, as the decision that the commit protocol must stage for them.
+    pub rejected: Decisions,
+}
+
+/// The sink of one subtask. Owned by its sink task, which calls one method at a time.
+///
+/// All writes between barrier n-1 and barrier n belong to `checkpoint` n and become visible with its commit, or
+/// never.
+#[async_trait]
+pub trait Sink: Send {
+    /// Writes rows (hidden columns at the end) into the epoch. Waits when buffers are full. Not cancel safe: the
+    /// task drops the sink afterwards.
+    async fn write(&mut self, checkpoint: CheckpointId, rows: RecordBatch) -> Result<()>;
+
+    /// Writes dead letters; schema [`crate::coordinates::rejected_schema`]. Not cancel safe, as above.
+    async fn write_rejected(&mut self, checkpoint: CheckpointId, rejected: RecordBatch) -> Result<()>;
+
+    /// Returns when every write of the epoch is acknowledged by its target. Not cancel safe, as above.
+    async fn flush(&mut self, checkpoint: CheckpointId) -> Result<SinkReport>;
+
+    /// Closes connections. Uncommitted writes stay invisible.
+    async fn close(&mut self) -> Result<()>;
+}
+
+/// Splits a batch over the sink subtasks.
+pub trait Router: Send {
+    /// The parts of `rows` by sink subtask (`0..subtask_count`); every row goes to exactly one.
+    fn route(&mut self, rows: RecordBatch) -> Result<Vec<(usize, RecordBatch)>>;
+}
+
+/// Makes one sink for each subtask, and the router of each subtask before it.
+#[async_trait]
+pub trait SinkFactory: Send + Sync {
+    /// Name for logs and status.
+    fn name(&self) -> &str;
+    /// Checks the schema that reaches the sink (hidden columns at the end).
+    fn check_schema(&self, input: SchemaRef) -> Result<()>;
+    /// Connects the sink of one subtask.
+    async fn create(&self, subtask: usize, subtask_count: usize) -> Result<Box<dyn Sink>>;
+    /// The router of one upstream subtask.
+    fn router(&self, subtask_count: usize) -> Result<Box<dyn Router>>;
+}

@@ -1,0 +1,80 @@
+//! Sources: they acquire records, hand them on, and report what they handed on before each barrier.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use sharestream_base::ids::CheckpointId;
+
+use crate::Result;
+use crate::decision::MemberDecisions;
+
+/// What a source has next.
+#[derive(Debug)]
+pub enum SourceEvent {
+    /// Rows, and the rows that could not be decoded.
+    Records {
+        /// Decoded rows, hidden columns at the end; `None` when every record was bad or a gap.
+        rows: Option<RecordBatch>,
+        /// Bad records, one row each; schema [`crate::coordinates::rejected_schema`].
+        rejected: Option<RecordBatch>,
+    },
+    /// A poll came back empty: the source has run dry for now.
+    Idle,
+}
+
+/// How much a source holds acquired, and how close its lock windows are to full.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct InFlight {
+    /// Records handed on since the last barrier.
+    pub record_count: u64,
+    /// Their payload bytes.
+    pub byte_count: u64,
+    /// The fullest lock window of any partition, 0.0 (empty) to 1.0 (the broker hands out nothing more).
+    pub window_fill: f64,
+}
+
+/// What a source subtask closed with a barrier.
+#[derive(Clone, Debug, Default)]
+pub struct SourceReport {
+    /// Default decisions (ACCEPT, REJECT of bad records, GAP) on everything handed on since the last barrier, by
+    /// member. The coordinator overlays the rejections of operators.
+    pub decided: Vec<MemberDecisions>,
+    /// Records handed on, bad ones included, gaps not.
+    pub record_count: u64,
+    /// Payload bytes handed on.
+    pub byte_count: u64,
+}
+
+/// The source of one subtask. Owned by its source task, which calls one method at a time.
+#[async_trait]
+pub trait Source: Send {
+    /// The next records. Cancel safe: the task drops the call when a control message comes.
+    async fn next(&mut self) -> Result<SourceEvent>;
+
+    /// Closes the epoch of `checkpoint`: reports everything handed on since the last barrier. Not cancel safe.
+    async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<SourceReport>;
+
+    /// Load of this subtask, read after each event.
+    fn in_flight(&self) -> InFlight;
+
+    /// The epoch is committed and the share acknowledgements are final. Not cancel safe.
+    async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()>;
+
+    /// Stops acquiring: what was acquired and not handed on is given back. [`Source::next`] is not called again;
+    /// barriers still come. Not cancel safe.
+    async fn stop_acquiring(&mut self) -> Result<()>;
+
+    /// Leaves the group and closes connections; records handed on and not committed go back to the group.
+    async fn close(&mut self) -> Result<()>;
+}
+
+/// Makes one source for each subtask.
+#[async_trait]
+pub trait SourceFactory: Send + Sync {
+    /// Name for logs and status.
+    fn name(&self) -> &str;
+    /// Schema of the rows: the user's columns, then the hidden ones.
+    fn schema(&self) -> SchemaRef;
+    /// Connects the source of one subtask.
+    async fn create(&self, subtask: usize) -> Result<Box<dyn Source>>;
+}
