@@ -1,24 +1,72 @@
 //! Checkpoint store on object_store: manifests, ownership, recovery decisions.
+//!
+//! One folder (or bucket prefix) belongs to one job; each instance of the job has its own part of it:
+//!
+//! ```text
+//! job.json                                         whose folder this is
+//! instances/<instance>/owners/<epoch>              who owns the instance: the highest epoch does
+//! instances/<instance>/manifests/<id>-<epoch>.pending     the manifest, written before its outcome is decided
+//! instances/<instance>/manifests/<id>-<epoch>.completed   its outcome is known to be: committed
+//! ```
+//!
+//! Every object is written once and never changed (create-if-absent), so no store needs compare-and-set. An answer
+//! that got lost is resolved by reading the object back. The local store ([`LocalStore`]) answers only when file
+//! and folder are synced.
+//!
+//! What is committed is *not* decided here: the outcome record in the job's Kafka transaction decides, and
+//! [`decide::decide`] turns it and the stored objects into what to restore, complete and delete (DESIGN section 2,
+//! Recovery). Recovery restores exactly the last committed checkpoint or fails `Corrupt`, never an older one.
+//!
+//! What this crate is not: a place for operator state itself (manifests have room for references to it), nor a
+//! user of Kafka.
+//!
+//! | Feature | Meaning |
+//! | --- | --- |
+//! | `conformance` | [`conformance`]: the suite that any `ObjectStore` must pass to hold checkpoints |
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use std::sync::Arc;
+//! use sharestream_checkpoints::{CheckpointStore, JobKey, Manifest, Recovery};
+//!
+//! let objects = Arc::new(object_store::memory::InMemory::new());
+//! let store = CheckpointStore::open(objects, JobKey::new("flights", "main")).await?;
+//! let owner = store.acquire_ownership("host-a pid 17", 1_767_225_600_000).await?;
+//! let recovery = Recovery::inspect(&store).await?;
+//! // ... InitProducerId for recovery.pending_transactional_ids(), then read the last committed outcome: none ...
+//! let start = recovery.finish(&store, &owner, None, None).await?;
+//! assert!(start.restored.is_none());
+//!
+//! let manifest = Manifest::new(store.key(), owner.epoch, start.next_checkpoint, None, 1_767_225_600_001);
+//! let published = store.publish_pending(&owner, &manifest).await?;
+//! let manifest_ref = published.manifest_ref.clone();
+//! let _permit = published.permit(); // ... outcome record, staging, EndTxn ...
+//! store.complete(&owner, &manifest_ref).await?;
+//! # Ok::<(), sharestream_checkpoints::Error>(()) }).unwrap();
+//! ```
 
-use serde::{Deserialize, Serialize};
+mod codec;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod decide;
+mod error;
+mod fence;
+mod local;
+mod manifest;
+mod paths;
+mod publish;
+mod recover;
+mod retention;
+mod store;
+mod types;
 
-/// Name and content hash of a stored manifest: what an outcome record carries.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct ManifestRef {
-    /// Object name below the job's folder.
-    pub name: String,
-    /// SHA-256 of the stored bytes, lower-case hex.
-    pub sha256: String,
-}
-
-/// The right to commit one checkpoint: made only from a published manifest, or by a job that has none to publish.
-#[derive(Debug)]
-pub struct CommitPermit(());
-
-impl CommitPermit {
-    /// For a job without operator state and with Kafka sinks only: its transaction is its checkpoint (DESIGN
-    /// section 2).
-    pub fn transaction_is_the_checkpoint() -> Self {
-        CommitPermit(())
-    }
-}
+pub use error::{Error, Result};
+pub use fence::Owner;
+pub use local::LocalStore;
+pub use manifest::{DecidedOffsets, Manifest, OffsetDecision, OperatorSnapshot, SourceSnapshot};
+pub use publish::PublishedCheckpoint;
+pub use recover::{Recovered, Recovery};
+pub use retention::Retention;
+pub use sharestream_base::ErrorKind;
+pub use store::CheckpointStore;
+pub use types::{CommitPermit, JobKey, ManifestRef, StoredCheckpoint, StoredState};

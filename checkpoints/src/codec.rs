@@ -1,0 +1,148 @@
+//! Bytes of a manifest: one header line with a checksum, then JSON.
+//!
+//! ```text
+//! sharestream-manifest sha256=<64 hex digits of the rest>\n
+//! {"format_version":1, ...}\n
+//! ```
+//!
+//! The checksum finds damage also where no outcome record knows the hash of the whole object. The version is in
+//! the body, read before anything else of it, so that a newer format is named and not reported as damage.
+
+use std::fmt::Write;
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::{Error, ErrorKind, Manifest, Result};
+
+const MAGIC: &str = "sharestream-manifest sha256=";
+/// Larger objects are not ours: a manifest is bounded by the outcome record that carries the same ranges.
+pub(crate) const MANIFEST_BYTES_MAX: usize = 64 << 20;
+
+/// SHA-256 as lower-case hex.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    let mut hex = String::with_capacity(64);
+    for byte in digest {
+        // Writing to a string cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+/// The stored bytes of `manifest`.
+pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
+    let mut body = serde_json::to_vec(manifest)
+        .map_err(|error| Error::new(ErrorKind::Bug, "cannot write a manifest as json").with_source(error))?;
+    body.push(b'\n');
+    let mut bytes = Vec::with_capacity(MAGIC.len() + 65 + body.len());
+    bytes.extend_from_slice(MAGIC.as_bytes());
+    bytes.extend_from_slice(sha256_hex(&body).as_bytes());
+    bytes.push(b'\n');
+    bytes.append(&mut body);
+    Ok(bytes)
+}
+
+/// Reads what [`encode`] wrote; `path` is for the error. Errors: `Corrupt`; `InvalidInput` for a newer format.
+pub(crate) fn decode(path: &str, bytes: &[u8]) -> Result<Manifest> {
+    let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("manifest {path} is damaged: {what}"));
+    let rest = bytes.strip_prefix(MAGIC.as_bytes()).ok_or_else(|| corrupt("it does not begin as one"))?;
+    let (checksum, rest) = rest.split_at_checked(64).ok_or_else(|| corrupt("it ends in its first line"))?;
+    let body = rest.strip_prefix(b"\n").ok_or_else(|| corrupt("its first line is too long"))?;
+    if sha256_hex(body).as_bytes() != checksum {
+        return Err(corrupt("its checksum does not match its content"));
+    }
+
+    #[derive(Deserialize)]
+    struct Version {
+        format_version: u32,
+    }
+    let not_json = |error: serde_json::Error| corrupt("it is not the json of a manifest").with_source(error);
+    let Version { format_version } = serde_json::from_slice(body).map_err(not_json)?;
+    if format_version > Manifest::FORMAT_VERSION {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "manifest {path} has format version {format_version}, this version reads up to {}: start the newer \
+                 sharestream that wrote it",
+                Manifest::FORMAT_VERSION
+            ),
+        ));
+    }
+    serde_json::from_slice(body).map_err(not_json)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
+
+    use super::*;
+    use crate::{DecidedOffsets, JobKey, ManifestRef, OffsetDecision, OperatorSnapshot, SourceSnapshot};
+
+    fn manifest() -> Manifest {
+        let key = JobKey::new("flights", "pod-1");
+        let mut manifest = Manifest::new(&key, JobEpoch(3), CheckpointId(8), Some(CheckpointId(6)), 17);
+        manifest.transactional_id = Some("flights/pod-1/0".to_owned());
+        manifest.sources.push(SourceSnapshot {
+            topic: Some("flights".to_owned()),
+            topic_id: TopicId::default(),
+            partition: PartitionIndex(2),
+            decided: vec![
+                DecidedOffsets { first: Offset(0), last: Offset(9), decision: OffsetDecision::Accept },
+                DecidedOffsets { first: Offset(10), last: Offset(10), decision: OffsetDecision::Gap },
+            ],
+        });
+        let state = ManifestRef { name: "count-0".to_owned(), sha256: sha256_hex(b"state") };
+        manifest.operators.push(OperatorSnapshot { operator: "count".to_owned(), subtask: 0, state });
+        manifest
+    }
+
+    #[test]
+    fn a_manifest_reads_back_and_is_readable() {
+        let bytes = encode(&manifest()).unwrap();
+        assert_eq!(decode("m", &bytes).unwrap(), manifest());
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.contains(r#"[0,9,"accept"],[10,10,"gap"]"#), "{text}");
+    }
+
+    #[test]
+    fn the_first_format_stays_readable() {
+        let body = concat!(
+            r#"{"format_version":1,"job":"flights","instance":"main","job_epoch":2,"checkpoint":5,"#,
+            r#""predecessor":4,"transactional_id":null,"sources":[{"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","#,
+            r#""partition":0,"decided":[[7,9,"reject"]]}],"operators":[],"created_ms":1}"#,
+            "\n"
+        );
+        let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
+        let manifest = decode("m", bytes.as_bytes()).unwrap();
+        assert_eq!(manifest.checkpoint, CheckpointId(5));
+        assert_eq!(manifest.sources[0].decided[0].decision, OffsetDecision::Reject);
+    }
+
+    #[test]
+    fn a_newer_format_is_named_and_not_called_damage() {
+        let body = b"{\"format_version\":2,\"job\":{}}\n";
+        let mut bytes = format!("{MAGIC}{}\n", sha256_hex(body)).into_bytes();
+        bytes.extend_from_slice(body);
+        let error = decode("m", &bytes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("format version 2"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_changed_or_missing_byte_is_corrupt_and_names_the_object(at in 0usize..600, flip in 1u8..=255) {
+            let mut bytes = encode(&manifest()).unwrap();
+            let at = at % bytes.len();
+            let mut cut = bytes.clone();
+            cut.truncate(at);
+            bytes[at] ^= flip;
+            for damaged in [bytes, cut] {
+                let error = decode("manifests/x", &damaged).unwrap_err();
+                prop_assert_eq!(error.kind(), ErrorKind::Corrupt);
+                prop_assert!(error.to_string().contains("manifests/x"));
+            }
+        }
+    }
+}

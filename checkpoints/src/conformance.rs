@@ -1,0 +1,1 @@
+//! The suite that an `ObjectStore` must pass to hold checkpoints.

@@ -1,0 +1,282 @@
+//! The store: every read and write of checkpoint objects goes through here.
+//!
+//! Writes are create-if-absent. A write without a clear answer is read back: what is found is given to the caller,
+//! who knows whether equal bytes mean that the write happened (a manifest's name is ours alone) or not (owners
+//! compete for a name); not found, it is tried again, a bounded number of times.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use serde::{Deserialize, Serialize};
+
+use crate::codec::MANIFEST_BYTES_MAX;
+use crate::paths::{self, Paths, Suffix};
+use crate::{
+    Error, ErrorKind, JobKey, LocalStore, Manifest, ManifestRef, Result, StoredCheckpoint, StoredState, codec,
+};
+
+/// How often one create is tried before its answer counts as unknown.
+const CREATE_ATTEMPTS: u32 = 3;
+
+/// Checkpoints of one (job, instance). Cheap to clone.
+#[derive(Clone)]
+pub struct CheckpointStore {
+    objects: Arc<dyn ObjectStore>,
+    key: JobKey,
+    paths: Paths,
+}
+
+impl fmt::Debug for CheckpointStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckpointStore")
+            .field("objects", &self.objects.to_string())
+            .field("key", &self.key)
+            .finish()
+    }
+}
+
+/// How a create-if-absent ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Create {
+    /// The store answered that this call wrote it.
+    Written,
+    /// The object is there with these bytes: somebody else's, or ours, whose answer got lost.
+    Found(Bytes),
+}
+
+/// Content of `job.json`.
+#[derive(Serialize, Deserialize)]
+struct JobIdentity {
+    format_version: u32,
+    job: String,
+}
+
+impl CheckpointStore {
+    /// Opens the job's folder, or makes it the job's when it is new. Errors: `InvalidInput` when the folder belongs
+    /// to another job or cannot be used; `Indeterminate` when the store gives no answer. Cancel safe.
+    pub async fn open(objects: Arc<dyn ObjectStore>, key: JobKey) -> Result<Self> {
+        for (what, name) in [("job", &key.job), ("instance", &key.instance)] {
+            if name.is_empty() {
+                return Err(Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("the {what} name of a checkpoint is empty"),
+                ));
+            }
+        }
+        let paths = Paths::new(&key.instance);
+        let store = CheckpointStore { objects, key, paths };
+        store.claim_folder().await?;
+        Ok(store)
+    }
+
+    /// Opens a folder of the local file system, created when missing, and synced before any write counts.
+    pub async fn local(folder: impl Into<std::path::PathBuf>, key: JobKey) -> Result<Self> {
+        let objects = LocalStore::open(folder).await?;
+        Self::open(Arc::new(objects), key).await
+    }
+
+    /// Whose checkpoints these are.
+    pub fn key(&self) -> &JobKey {
+        &self.key
+    }
+
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    async fn claim_folder(&self) -> Result<()> {
+        let path = Paths::job();
+        // Read first: a start is the rule, a new folder the exception, and reading needs no sync.
+        let found = match self.read(&path).await? {
+            Some(found) => found,
+            None => {
+                let identity = JobIdentity { format_version: 1, job: self.key.job.clone() };
+                let mut bytes = serde_json::to_vec(&identity).map_err(|error| {
+                    Error::new(ErrorKind::Bug, "cannot write a job identity as json").with_source(error)
+                })?;
+                bytes.push(b'\n');
+                match self.create(&path, bytes.into()).await? {
+                    Create::Written => return Ok(()),
+                    Create::Found(found) => found,
+                }
+            }
+        };
+        let identity: JobIdentity = serde_json::from_slice(&found).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("{} is damaged: {error}", self.describe(&path)))
+                .with_source(error)
+        })?;
+        if identity.job != self.key.job {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                format!(
+                    "checkpoint folder {} belongs to job '{}', not to job '{}': give each job a folder of its own",
+                    self.objects, identity.job, self.key.job
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// All checkpoints of the instance by id, then by job epoch. Foreign files are ignored.
+    pub async fn list(&self) -> Result<Vec<StoredCheckpoint>> {
+        let mut stored: std::collections::BTreeMap<_, StoredCheckpoint> = std::collections::BTreeMap::new();
+        for path in self.list_paths(&self.paths.manifests()).await? {
+            let Some((id, job_epoch, suffix)) = path.filename().and_then(paths::parse_name) else {
+                tracing::warn!(object = %path, "a file that is no checkpoint lies among checkpoints");
+                continue;
+            };
+            let name = paths::pending_name(id, job_epoch);
+            let state = match (suffix, stored.get(&(id, job_epoch))) {
+                (Suffix::Pending, None) => StoredState::Pending,
+                (Suffix::Completed, None) => StoredState::CompletedWithoutManifest,
+                (Suffix::Pending | Suffix::Completed, Some(_)) => StoredState::Completed,
+            };
+            stored.insert((id, job_epoch), StoredCheckpoint { id, job_epoch, name, state });
+        }
+        Ok(stored.into_values().collect())
+    }
+
+    /// Reads a manifest and checks its hash, its checksum and that it is the one it is named. Errors: `Corrupt`,
+    /// also when it is missing.
+    pub async fn load(&self, manifest_ref: &ManifestRef) -> Result<Manifest> {
+        let (found, manifest) = self.load_by_name(&manifest_ref.name).await?;
+        if found.sha256 != manifest_ref.sha256 {
+            let path = self.describe(&self.paths.manifest(&manifest_ref.name));
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("manifest {path} has sha256 {}, expected {}", found.sha256, manifest_ref.sha256),
+            ));
+        }
+        Ok(manifest)
+    }
+
+    /// Reads a manifest of which only the name is known.
+    pub(crate) async fn load_by_name(&self, name: &str) -> Result<(ManifestRef, Manifest)> {
+        let path = self.paths.manifest(name);
+        let described = self.describe(&path);
+        let corrupt = |what: String| Error::new(ErrorKind::Corrupt, format!("manifest {described} {what}"));
+        let Some((id, epoch, Suffix::Pending)) = paths::parse_name(name) else {
+            return Err(corrupt("has a name that no manifest has".to_owned()));
+        };
+        let Some(bytes) = self.read(&path).await? else { return Err(corrupt("is missing".to_owned())) };
+        let manifest = codec::decode(&described, &bytes)?;
+        if (manifest.checkpoint, manifest.job_epoch) != (id, epoch) {
+            return Err(corrupt(format!(
+                "holds checkpoint {} of job epoch {}",
+                manifest.checkpoint, manifest.job_epoch
+            )));
+        }
+        if (&manifest.job, &manifest.instance) != (&self.key.job, &self.key.instance) {
+            let written_by = JobKey::new(&manifest.job, &manifest.instance);
+            return Err(corrupt(format!("belongs to {written_by}, not to {}", self.key)));
+        }
+        Ok((ManifestRef { name: name.to_owned(), sha256: codec::sha256_hex(&bytes) }, manifest))
+    }
+
+    /// Deletes the objects of a checkpoint, the note of its completion first: a manifest without the note is judged
+    /// by the outcome record, a note without its manifest would look like a lost one. Deleting twice is fine.
+    pub(crate) async fn delete_checkpoint(&self, name: &str) -> Result<()> {
+        let completed = paths::completed_name(name).map(|name| self.paths.manifest(&name));
+        for path in completed.into_iter().chain([self.paths.manifest(name)]) {
+            self.delete(&path).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes an object; one that is not there is fine.
+    pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
+        match self.objects.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.failed("delete", path, error)),
+        }
+    }
+
+    /// Create-if-absent with a resolved answer. Errors: `Indeterminate` when it stays unknown.
+    pub(crate) async fn create(&self, path: &Path, bytes: Bytes) -> Result<Create> {
+        let mut attempt = 1;
+        loop {
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let error = match self.objects.put_opts(path, PutPayload::from(bytes.clone()), options).await {
+                Ok(_) => return Ok(Create::Written),
+                Err(error) => error,
+            };
+            if is_refused(&error) {
+                return Err(self.failed("write", path, error));
+            }
+            let unknown = |cause: String| {
+                let context = format!("it is unknown whether {} was written: {cause}", self.describe(path));
+                Error::new(ErrorKind::Indeterminate, context)
+            };
+            match self.read(path).await {
+                Ok(Some(found)) => return Ok(Create::Found(found)),
+                Ok(None) if attempt < CREATE_ATTEMPTS => {
+                    tracing::warn!(object = %path, attempt, error = %error, "a checkpoint object was not written");
+                    attempt += 1;
+                }
+                Ok(None) => return Err(unknown(error.to_string()).with_source(error)),
+                Err(read_error) => {
+                    return Err(
+                        unknown(format!("{error}, and reading it back failed")).with_source(read_error)
+                    );
+                }
+            }
+        }
+    }
+
+    /// Reads a whole object; `None` when it is not there.
+    pub(crate) async fn read(&self, path: &Path) -> Result<Option<Bytes>> {
+        let found = match self.objects.get(path).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(self.failed("read", path, error)),
+        };
+        if found.meta.size > MANIFEST_BYTES_MAX as u64 {
+            let context =
+                format!("{} has {} bytes, too many to be ours", self.describe(path), found.meta.size);
+            return Err(Error::new(ErrorKind::Corrupt, context));
+        }
+        found.bytes().await.map(Some).map_err(|error| self.failed("read", path, error))
+    }
+
+    /// The objects below a folder, sorted by path.
+    pub(crate) async fn list_paths(&self, folder: &Path) -> Result<Vec<Path>> {
+        let listed: Vec<_> = self
+            .objects
+            .list(Some(folder))
+            .map_ok(|meta| meta.location)
+            .try_collect()
+            .await
+            .map_err(|error| self.failed("list", folder, error))?;
+        let mut listed = listed;
+        listed.sort();
+        Ok(listed)
+    }
+
+    /// Store and path, for errors.
+    pub(crate) fn describe(&self, path: &Path) -> String {
+        format!("{}/{path}", self.objects)
+    }
+
+    fn failed(&self, verb: &str, path: &Path, error: object_store::Error) -> Error {
+        let kind = if is_refused(&error) { ErrorKind::InvalidInput } else { ErrorKind::Retry };
+        Error::new(kind, format!("cannot {verb} {}: {error}", self.describe(path))).with_source(error)
+    }
+}
+
+/// True when the store refused for a reason that trying again does not change: nothing was written.
+fn is_refused(error: &object_store::Error) -> bool {
+    use object_store::Error as E;
+    matches!(
+        error,
+        E::PermissionDenied { .. }
+            | E::Unauthenticated { .. }
+            | E::NotImplemented { .. }
+            | E::NotSupported { .. }
+            | E::InvalidPath { .. }
+            | E::UnknownConfigurationKey { .. }
+    )
+}
