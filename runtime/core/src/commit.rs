@@ -158,6 +158,13 @@ pub trait CommitProtocol: Send {
     /// Gives the epoch up: its writes never become visible. The attempt ends afterwards.
     async fn abort(&mut self, checkpoint: CheckpointId) -> Result<()>;
 
+    /// Takes back `open(checkpoint)` of an epoch that stayed empty: nothing was written into it and nothing is
+    /// decided in it. The job goes on: `checkpoint` is skipped and the next epochs follow. Rare (an epoch is
+    /// normally closed only when it holds something), and called once for the epoch that is open when the job ends.
+    async fn discard(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.abort(checkpoint).await
+    }
+
     /// Closes connections after the last commit.
     async fn close(&mut self) -> Result<()>;
 }

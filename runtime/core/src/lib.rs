@@ -7,12 +7,24 @@
 
 pub mod commit;
 pub mod coordinates;
+mod coordinator;
 pub mod decision;
 pub mod element;
 mod error;
+mod graph;
+mod job;
 pub mod operator;
+mod options;
 pub mod sink;
 pub mod source;
+mod status;
+mod supervisor;
 
+pub use commit::StepHook;
 pub use error::{Error, Result};
+pub use graph::{JobBuilder, JobId};
+pub use job::Job;
+pub use options::JobOptions;
 pub use sharestream_base::ErrorKind;
+pub use status::{JobControl, JobEnd, JobReport, JobState, JobStatus, Quantiles};
+pub use supervisor::{AttemptFactory, RestartOptions, Supervisor};

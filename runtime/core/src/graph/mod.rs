@@ -1,0 +1,7 @@
+//! The job graph: what the user asks for ([`JobBuilder`]) and the checks on it.
+
+mod logical;
+mod validate;
+
+pub(crate) use logical::JobGraph;
+pub use logical::{JobBuilder, JobId};

@@ -1,0 +1,266 @@
+//! What a running job shows: state, committed counts, and how long commits take.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::{CancellationToken, Instant};
+use tokio::sync::watch;
+
+use crate::commit::AckMode;
+
+/// Where a job is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JobState {
+    /// Not started yet.
+    #[default]
+    Created,
+    /// Fencing older incarnations and finding the last committed checkpoint.
+    Recovering,
+    /// Connecting sources and sinks.
+    Connecting,
+    /// Processing.
+    Running,
+    /// Asked to stop: the last checkpoint is on its way.
+    Draining,
+    /// The attempt failed; open epochs are being given up.
+    Failing,
+    /// The supervisor waits before the next attempt.
+    BackingOff,
+    /// Ended.
+    Ended,
+}
+
+/// Middle and tail of a measured time, in milliseconds; zero while nothing was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Half of the samples were not longer.
+    pub p50: f64,
+    /// 99 of 100 samples were not longer.
+    pub p99: f64,
+    /// Number of samples.
+    pub count: u64,
+}
+
+/// A snapshot of a job. Counts are of committed epochs and go on over the attempts of one [`JobControl`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobStatus {
+    /// Where the job is.
+    pub state: JobState,
+    /// The guarantee it runs with (G5), known from the first attempt on.
+    pub mode: Option<AckMode>,
+    /// Incarnation of the current attempt, once it owns the (job, instance).
+    pub job_epoch: Option<JobEpoch>,
+    /// Attempts started.
+    pub attempts: u64,
+    /// Why the last attempt failed, if one did.
+    pub last_error: Option<String>,
+    /// Last committed checkpoint that this process knows of.
+    pub checkpoint: Option<CheckpointId>,
+    /// Committed epochs.
+    pub commits: u64,
+    /// Committed source records, bad ones included, gaps not.
+    pub records_in: u64,
+    /// Committed output rows.
+    pub rows_out: u64,
+    /// Committed dead letters.
+    pub dead_letters: u64,
+    /// Committed rows that operators dropped with no effect.
+    pub filtered: u64,
+    /// Records handed on and not in a sealed epoch yet.
+    pub in_flight: u64,
+    /// The fullest lock window of any partition, 0.0 to 1.0.
+    pub window_fill: f64,
+    /// Last barrier acknowledgement to the known commit.
+    pub commit_ms: Quantiles,
+    /// Last barrier acknowledgement to visibility everywhere (a sample of the epochs).
+    pub visible_ms: Quantiles,
+    /// Visibility probes that failed; the epoch itself was committed.
+    pub visible_failures: u64,
+}
+
+/// How a job ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum JobEnd {
+    /// Drained: everything handed on is committed, the rest was given back.
+    Drained,
+    /// Stopped at once: what was not committed goes back to the group when its locks end.
+    Stopped,
+}
+
+/// The last word of a job that ended without an error.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct JobReport {
+    /// How it ended.
+    pub end: JobEnd,
+    /// A checkpoint whose commit had begun when the job was stopped at once: the next start finds out.
+    pub unresolved: Option<CheckpointId>,
+    /// The final counts.
+    pub status: JobStatus,
+}
+
+/// A handle to a job from outside: asks it to stop and watches it. Cheap to clone; one handle serves all attempts.
+#[derive(Clone, Debug)]
+pub struct JobControl {
+    drain: CancellationToken,
+    stop: CancellationToken,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    status: watch::Sender<JobStatus>,
+    latencies: Mutex<Latencies>,
+}
+
+#[derive(Debug)]
+struct Latencies {
+    commit_us: Histogram<u64>,
+    visible_us: Histogram<u64>,
+    refreshed_at: Option<Instant>,
+}
+
+/// Two digits: a quantile then costs microseconds, and no decision hangs on the third digit.
+const SIGNIFICANT_DIGITS: u8 = 2;
+/// Quantiles in the status are at most this old while commits come in.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
+
+impl Default for JobControl {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl JobControl {
+    /// A handle for a job that has not started.
+    pub fn new() -> Self {
+        let histogram = || Histogram::new(SIGNIFICANT_DIGITS).expect("two significant digits are in bounds");
+        JobControl {
+            drain: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            shared: Arc::new(Shared {
+                status: watch::Sender::new(JobStatus::default()),
+                latencies: Mutex::new(Latencies {
+                    commit_us: histogram(),
+                    visible_us: histogram(),
+                    refreshed_at: None,
+                }),
+            }),
+        }
+    }
+
+    /// Asks for a last checkpoint and then the end, within `drain_deadline`.
+    pub fn drain(&self) {
+        self.drain.cancel();
+    }
+
+    /// Ends the job at once; what is not committed goes back to the group when its locks end.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Triggered by [`JobControl::drain`].
+    pub fn drain_token(&self) -> &CancellationToken {
+        &self.drain
+    }
+
+    /// Triggered by [`JobControl::stop`].
+    pub fn stop_token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// The status, now and as it changes.
+    pub fn status(&self) -> watch::Receiver<JobStatus> {
+        self.shared.status.subscribe()
+    }
+
+    /// A copy of the status with fresh quantiles.
+    pub fn snapshot(&self) -> JobStatus {
+        self.refresh_quantiles();
+        self.shared.status.borrow().clone()
+    }
+
+    pub(crate) fn update(&self, change: impl FnOnce(&mut JobStatus)) {
+        self.shared.status.send_modify(change);
+    }
+
+    pub(crate) fn set_state(&self, state: JobState) {
+        self.update(|status| status.state = state);
+    }
+
+    /// Records one commit and publishes `change` with it.
+    pub(crate) fn record_commit(&self, took: Duration, now: Instant, change: impl FnOnce(&mut JobStatus)) {
+        let fresh = {
+            let mut latencies = self.latencies();
+            latencies.commit_us.saturating_record(micros(took));
+            let due = latencies.refreshed_at.is_none_or(|at| now.duration_since(at) >= REFRESH_INTERVAL);
+            due.then(|| {
+                latencies.refreshed_at = Some(now);
+                latencies.quantiles()
+            })
+        };
+        self.update(|status| {
+            change(status);
+            if let Some((commit, visible)) = fresh {
+                (status.commit_ms, status.visible_ms) = (commit, visible);
+            }
+        });
+    }
+
+    pub(crate) fn record_visible(&self, took: Duration) {
+        self.latencies().visible_us.saturating_record(micros(took));
+    }
+
+    pub(crate) fn refresh_quantiles(&self) {
+        let (commit, visible) = self.latencies().quantiles();
+        self.update(|status| (status.commit_ms, status.visible_ms) = (commit, visible));
+    }
+
+    fn latencies(&self) -> MutexGuard<'_, Latencies> {
+        // Histograms stay valid whatever panicked beside them.
+        self.shared.latencies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Latencies {
+    fn quantiles(&self) -> (Quantiles, Quantiles) {
+        let of = |histogram: &Histogram<u64>| Quantiles {
+            p50: histogram.value_at_quantile(0.5) as f64 / 1e3,
+            p99: histogram.value_at_quantile(0.99) as f64 / 1e3,
+            count: histogram.len(),
+        };
+        (of(&self.commit_us), of(&self.visible_us))
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn quantiles_come_with_commits_but_not_with_each_one() {
+        let control = JobControl::new();
+        let clock = sharestream_base::Clock::system();
+        let start = clock.now();
+        control.record_commit(Duration::from_millis(4), start, |status| status.commits += 1);
+        assert_eq!(control.status().borrow().commit_ms.count, 1);
+        control.record_commit(Duration::from_millis(4), start, |status| status.commits += 1);
+        assert_eq!(control.status().borrow().commit_ms.count, 1, "within the refresh interval");
+        assert_eq!(control.status().borrow().commits, 2, "counts are never held back");
+        let status = control.snapshot();
+        assert_eq!(status.commit_ms.count, 2);
+        assert!((3.9..=4.1).contains(&status.commit_ms.p50), "{:?}", status.commit_ms);
+    }
+}
