@@ -1,1 +1,26 @@
 //! Share-group source, transactional sink and the commit protocols of a job.
+//!
+//! ```text
+//!  share group --> source (decode, decide) ==batches==> operators ==batches==> sink --> output, dead letters
+//!                      |  decided offsets                                        |  flushed
+//!                      v                                                         v
+//!                  commit protocol: outcome record, share acknowledgements, EndTxn: one transaction
+//! ```
+//!
+//! A [`KafkaJob`] is made from a [`KafkaJobConfig`] and gives the runtime its three parts. The guarantee depends on
+//! the acknowledgement mode (`DESIGN` section 4): `transactional` is exactly once (KIP-1289), `at-least-once` repeats
+//! records after a crash. What this crate is not: a job graph or a scheduler (that is `sharestream-core`), and not a
+//! general Kafka client (`sharestream-client`).
+
+pub mod config;
+mod error;
+pub mod formats;
+mod job;
+mod metadata_columns;
+pub mod outcome;
+pub mod provenance;
+pub mod source;
+
+pub use config::{AckModeChoice, BadRecords, ConfigFault, KafkaJobConfig, SinkConfig, SinkKey};
+pub use error::{Error, Result};
+pub use job::KafkaJob;

@@ -1,0 +1,465 @@
+//! Settings of a Kafka job: what the job file says, without clocks, sockets or stores.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sharestream_base::HostPort;
+use sharestream_core::commit::AckMode;
+
+use crate::formats::{Format, OutputFormat};
+
+/// Settings of one job instance.
+///
+/// `Default` leaves the names empty: fill them in, then ask [`KafkaJobConfig::validate`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct KafkaJobConfig {
+    /// Brokers to ask first, each `host:port`. Kafka: `bootstrap.servers`. Since 0.1.
+    pub bootstrap: Vec<String>,
+    /// Name of the job. Letters, digits, `.`, `_` and `-`, 1 to 100 characters. Since 0.1.
+    pub job: String,
+    /// Name of this replica, stable over restarts. As `job`. Default `0`. Since 0.1.
+    pub instance: String,
+    /// Share group that the job reads with. Kafka: `group.id`. Since 0.1.
+    pub group: String,
+    /// Source topics; at least one. Since 0.1.
+    pub topics: Vec<String>,
+    /// Group settings to apply before joining, by their Kafka names (`share.auto.offset.reset` and so on). Since
+    /// 0.1.
+    pub group_configs: BTreeMap<String, String>,
+    /// How record values become rows. Since 0.1.
+    pub format: Format,
+    /// Where rows go. Since 0.1.
+    pub sink: SinkConfig,
+    /// Topic of the dead letters; without one, see [`BadRecords`]. Since 0.1.
+    pub dead_letter_topic: Option<String>,
+    /// What becomes of a record that cannot be processed. Default: dead letters when there is a dead letter topic,
+    /// else the job fails. Since 0.1.
+    pub bad_records: Option<BadRecords>,
+    /// Acknowledgement mode. Default `auto`. Since 0.1.
+    pub mode: AckModeChoice,
+    /// Topic of the outcome records. Default `sharestream.outcomes`. Since 0.1.
+    pub outcome_topic: String,
+    /// Partitions of the outcome topic when the job creates it; an existing topic keeps its own count. Default 4,
+    /// 1 to 1000. Since 0.1.
+    pub outcome_partition_count: i32,
+    /// Replicas of the outcome topic when the job creates it. Default 1; 3 in production. Since 0.1.
+    pub outcome_replication_factor: i16,
+    /// Kafka: `transaction.timeout.ms`. Must exceed the longest barrier plus `commit_deadline`; as short as that
+    /// allows, because a dead job's open transaction holds up its readers. Default 30 s. Since 0.1.
+    #[serde(with = "duration_ms")]
+    pub transaction_timeout: Duration,
+    /// How long an unknown commit is asked for again before the attempt ends. Default 20 s; below
+    /// `transaction_timeout`. Since 0.1.
+    #[serde(with = "duration_ms")]
+    pub commit_deadline: Duration,
+    /// Records of one poll. Kafka: `max.poll.records`. Default 4000, at least 1. Since 0.1.
+    pub max_poll_records: i32,
+    /// Rows of one batch. Default 4096, at least 1. Since 0.1.
+    pub batch_rows_max: usize,
+    /// Bytes of one fetch. Kafka: `fetch.max.bytes`. Default 8 MiB, at least 1 KiB. Since 0.1.
+    pub fetch_bytes_max: i32,
+    /// Longest wait for records. Kafka: `fetch.max.wait.ms`. Default 100 ms. Since 0.1.
+    #[serde(with = "duration_ms")]
+    pub fetch_wait: Duration,
+    /// A record is dead-lettered instead of processed when this many deliveries (or fewer) are left, this one
+    /// included: the broker would archive it in silence at its limit. 0 switches the protection off. Default 2.
+    /// Since 0.1.
+    pub delivery_reserve: u16,
+    /// Stages the share acknowledgements of one epoch in at least two requests, so that a crash test can stop
+    /// between them on a cluster of one node. Default false. Since 0.1.
+    pub stage_separately: bool,
+}
+
+/// Where rows go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[non_exhaustive]
+pub struct SinkConfig {
+    /// Output topic. Since 0.1.
+    pub topic: String,
+    /// Key of the output records. Default: the key of the source record. Since 0.1.
+    pub key: SinkKey,
+    /// How rows become record values. Default JSON. Since 0.1.
+    pub format: OutputFormat,
+    /// Compression of the output: `none`, `gzip`, `snappy`, `lz4` or `zstd`. Kafka: `compression.type`. Default
+    /// none. Since 0.1.
+    pub compression: CompressionChoice,
+    /// Bytes of one output batch. Kafka: `batch.size`. Default 256 KiB, 1 KiB to 1 MB. Since 0.1.
+    pub batch_bytes_max: usize,
+    /// Bytes written and not yet acknowledged, by sink subtask; beyond it the sink waits. Default 8 MiB, at least
+    /// `batch_bytes_max`. Since 0.1.
+    pub in_flight_bytes_max: usize,
+}
+
+/// Key of the output records: it also chooses the partition, as Kafka's default partitioner does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SinkKey {
+    /// The key of the source record, byte for byte.
+    #[default]
+    Source,
+    /// The text of a column; null gives a record without a key.
+    Column(String),
+    /// No key: partitions take turns.
+    None,
+}
+
+/// Compression of output batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CompressionChoice {
+    /// Uncompressed.
+    #[default]
+    None,
+    /// gzip.
+    Gzip,
+    /// Snappy.
+    Snappy,
+    /// LZ4 frames.
+    Lz4,
+    /// Zstandard.
+    Zstd,
+}
+
+/// What becomes of a record that does not decode, that an operator rejects, or whose deliveries run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BadRecords {
+    /// Written to the dead letter topic in the transaction that REJECTs it.
+    DeadLetter,
+    /// REJECTed and counted, not kept.
+    Drop,
+    /// The job ends with an error that names the record.
+    Fail,
+}
+
+/// The mode that the user asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AckModeChoice {
+    /// The strongest exactly-once mode that the cluster can do, or an error; never at least once.
+    #[default]
+    Auto,
+    /// KIP-1289, or an error.
+    Transactional,
+    /// Exactly once on released Kafka. Not available yet.
+    Ledger,
+    /// Commit, then acknowledge: duplicates after a crash, by choice.
+    AtLeastOnce,
+}
+
+/// One thing that is wrong with the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFault {
+    /// Setting, in the spelling of the job file.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl std::fmt::Display for ConfigFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl Default for KafkaJobConfig {
+    fn default() -> Self {
+        KafkaJobConfig {
+            bootstrap: Vec::new(),
+            job: String::new(),
+            instance: "0".to_owned(),
+            group: String::new(),
+            topics: Vec::new(),
+            group_configs: BTreeMap::new(),
+            format: Format::default(),
+            sink: SinkConfig::default(),
+            dead_letter_topic: None,
+            bad_records: None,
+            mode: AckModeChoice::default(),
+            outcome_topic: "sharestream.outcomes".to_owned(),
+            outcome_partition_count: 4,
+            outcome_replication_factor: 1,
+            transaction_timeout: Duration::from_secs(30),
+            commit_deadline: Duration::from_secs(20),
+            max_poll_records: 4_000,
+            batch_rows_max: 4_096,
+            fetch_bytes_max: 8 << 20,
+            fetch_wait: Duration::from_millis(100),
+            delivery_reserve: 2,
+            stage_separately: false,
+        }
+    }
+}
+
+impl Default for SinkConfig {
+    fn default() -> Self {
+        SinkConfig {
+            topic: String::new(),
+            key: SinkKey::default(),
+            format: OutputFormat::default(),
+            compression: CompressionChoice::default(),
+            batch_bytes_max: 256 << 10,
+            in_flight_bytes_max: 8 << 20,
+        }
+    }
+}
+
+impl SinkConfig {
+    /// Rows to `topic`, everything else by default.
+    pub fn to_topic(topic: impl Into<String>) -> Self {
+        SinkConfig { topic: topic.into(), ..SinkConfig::default() }
+    }
+
+    /// Sets the key.
+    #[must_use]
+    pub fn with_key(mut self, key: SinkKey) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Sets the format.
+    #[must_use]
+    pub fn with_format(mut self, format: OutputFormat) -> Self {
+        self.format = format;
+        self
+    }
+}
+
+/// Longest topic, group, job and instance name that fits where it is used.
+const TOPIC_NAME_MAX: usize = 249;
+const JOB_NAME_MAX: usize = 100;
+
+impl KafkaJobConfig {
+    /// A job named `job` that reads `topics` with `group` and writes as `sink` says.
+    pub fn new(
+        job: impl Into<String>,
+        group: impl Into<String>,
+        topics: Vec<String>,
+        sink: SinkConfig,
+    ) -> Self {
+        KafkaJobConfig { job: job.into(), group: group.into(), topics, sink, ..KafkaJobConfig::default() }
+    }
+
+    /// Everything that is wrong with the settings by themselves; the cluster is asked by
+    /// [`crate::KafkaJob::connect`].
+    pub fn validate(&self) -> Vec<ConfigFault> {
+        let mut faults = Faults::default();
+        faults.check("bootstrap", !self.bootstrap.is_empty(), || {
+            "name at least one broker, for example localhost:9092".to_owned()
+        });
+        for address in &self.bootstrap {
+            if let Err(error) = address.parse::<HostPort>() {
+                faults.add("bootstrap", error.to_string());
+            }
+        }
+        faults.name("job", &self.job, JOB_NAME_MAX);
+        faults.name("instance", &self.instance, JOB_NAME_MAX);
+        faults.check("group", !self.group.is_empty(), || "name the share group".to_owned());
+        faults.check("topics", !self.topics.is_empty(), || "name at least one source topic".to_owned());
+        for (index, topic) in self.topics.iter().enumerate() {
+            faults.name("topics", topic, TOPIC_NAME_MAX);
+            faults.check("topics", !self.topics[..index].contains(topic), || {
+                format!("'{topic}' is named twice")
+            });
+        }
+        self.validate_topics(&mut faults);
+        for message in self.format.faults() {
+            faults.add("format", message);
+        }
+        self.validate_limits(&mut faults);
+        if self.mode == AckModeChoice::Ledger {
+            faults.add("mode", "ledger is not available yet: use transactional or at-least-once".to_owned());
+        }
+        faults.list
+    }
+
+    fn validate_topics(&self, faults: &mut Faults) {
+        faults.name("sink.topic", &self.sink.topic, TOPIC_NAME_MAX);
+        faults.name("outcome-topic", &self.outcome_topic, TOPIC_NAME_MAX);
+        let dead_letter_topic = self.dead_letter_topic.as_deref();
+        if let Some(topic) = dead_letter_topic {
+            faults.name("dead-letter-topic", topic, TOPIC_NAME_MAX);
+        }
+        faults.check("sink.topic", !self.topics.contains(&self.sink.topic), || {
+            format!(
+                "'{}' is also a source topic: the job would read its own output for ever",
+                self.sink.topic
+            )
+        });
+        let used = [Some(self.sink.topic.as_str()), dead_letter_topic, Some(self.outcome_topic.as_str())];
+        let is_source = |topic: &str| self.topics.iter().any(|source| source == topic);
+        if let Some(topic) = dead_letter_topic {
+            faults.check("dead-letter-topic", !is_source(topic) && used[0] != Some(topic), || {
+                format!("'{topic}' is also a source or sink topic: give dead letters a topic of their own")
+            });
+        }
+        let taken = is_source(&self.outcome_topic) || used[..2].contains(&used[2]);
+        faults.check("outcome-topic", !taken, || {
+            format!("'{}' is also used for records: outcomes need a topic of their own", self.outcome_topic)
+        });
+        let wants_dead_letters = self.bad_records == Some(BadRecords::DeadLetter);
+        faults.check("bad-records", !wants_dead_letters || dead_letter_topic.is_some(), || {
+            "dead-letter needs dead-letter-topic".to_owned()
+        });
+        if let (SinkKey::Column(name), true) = (&self.sink.key, dead_letter_topic.is_some()) {
+            faults.check("sink.key", !name.is_empty(), || "the column has no name".to_owned());
+        }
+    }
+
+    fn validate_limits(&self, faults: &mut Faults) {
+        let mut at_least = |field, ok: bool, what: &str| faults.check(field, ok, || what.to_owned());
+        at_least("max-poll-records", self.max_poll_records >= 1, "must be at least 1");
+        at_least("batch-rows-max", self.batch_rows_max >= 1, "must be at least 1");
+        at_least("fetch-bytes-max", self.fetch_bytes_max >= 1 << 10, "must be at least 1024");
+        at_least("sink.batch-bytes-max", (1 << 10..=1_000_000).contains(&self.sink.batch_bytes_max), {
+            "must be 1024 to 1000000"
+        });
+        at_least("sink.in-flight-bytes-max", self.sink.in_flight_bytes_max >= self.sink.batch_bytes_max, {
+            "must be at least sink.batch-bytes-max"
+        });
+        at_least("outcome-partition-count", (1..=1_000).contains(&self.outcome_partition_count), {
+            "must be 1 to 1000"
+        });
+        at_least("outcome-replication-factor", self.outcome_replication_factor >= 1, "must be at least 1");
+        at_least("transaction-timeout", self.transaction_timeout >= Duration::from_secs(1), {
+            "must be at least 1 s"
+        });
+        at_least("commit-deadline", self.commit_deadline < self.transaction_timeout, {
+            "must be below transaction-timeout: a commit that takes longer is aborted by the broker"
+        });
+    }
+
+    /// The policy for bad records, defaults applied.
+    pub fn bad_record_policy(&self) -> BadRecords {
+        match (self.bad_records, &self.dead_letter_topic) {
+            (Some(policy), _) => policy,
+            (None, Some(_)) => BadRecords::DeadLetter,
+            (None, None) => BadRecords::Fail,
+        }
+    }
+
+    /// The transactional id of one of the two alternating slots.
+    pub fn transactional_id(&self, slot: usize) -> String {
+        format!("{}.{}.{slot}", self.job, self.instance)
+    }
+}
+
+/// Collects faults, so that a user sees all of them at once.
+#[derive(Default)]
+struct Faults {
+    list: Vec<ConfigFault>,
+}
+
+impl Faults {
+    fn add(&mut self, field: &'static str, message: String) {
+        self.list.push(ConfigFault { field, message });
+    }
+
+    fn check(&mut self, field: &'static str, ok: bool, message: impl FnOnce() -> String) {
+        if !ok {
+            self.add(field, message());
+        }
+    }
+
+    fn name(&mut self, field: &'static str, name: &str, length_max: usize) {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() {
+            self.add(field, "must be named".to_owned());
+        } else if name.len() > length_max {
+            self.add(field, format!("'{name}' is longer than {length_max} characters"));
+        } else if !name.chars().all(legal) {
+            self.add(field, format!("'{name}' may hold letters, digits, '.', '_' and '-' only"));
+        }
+    }
+}
+
+/// Finds the mode for a cluster that has (`transactional`) or lacks KIP-1289.
+///
+/// # Errors
+/// The reason why the wanted mode cannot be had, for the user.
+pub(crate) fn resolve_mode(
+    choice: AckModeChoice,
+    transactional: Result<(), String>,
+) -> Result<AckMode, String> {
+    match (choice, transactional) {
+        (AckModeChoice::AtLeastOnce, _) => Ok(AckMode::AtLeastOnce),
+        (AckModeChoice::Auto | AckModeChoice::Transactional, Ok(())) => Ok(AckMode::Transactional),
+        (AckModeChoice::Transactional, Err(reason)) => {
+            Err(format!("mode transactional needs KIP-1289 on the brokers: {reason}"))
+        }
+        (AckModeChoice::Auto, Err(reason)) => Err(format!(
+            "mode auto found no exactly-once mode: transactional is not possible ({reason}), and ledger is not \
+             available yet; write mode = \"at-least-once\" to run with duplicates after a crash"
+        )),
+        (AckModeChoice::Ledger, _) => {
+            Err("mode ledger is not available yet: use transactional or at-least-once".to_owned())
+        }
+    }
+}
+
+/// Durations as whole milliseconds.
+mod duration_ms {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(value.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn valid() -> KafkaJobConfig {
+        KafkaJobConfig {
+            bootstrap: vec!["localhost:9092".to_owned()],
+            ..KafkaJobConfig::new("job", "group", vec!["in".to_owned()], SinkConfig::to_topic("out"))
+        }
+    }
+
+    #[test]
+    fn sound_settings_have_no_fault() {
+        assert_eq!(valid().validate(), []);
+    }
+
+    #[test]
+    fn all_faults_are_reported_at_once() {
+        let mut config = valid();
+        config.bootstrap = vec!["nowhere".to_owned()];
+        config.job = "a job".to_owned();
+        config.topics = vec!["in".to_owned(), "in".to_owned()];
+        config.sink.topic = "in".to_owned();
+        config.commit_deadline = config.transaction_timeout;
+        config.mode = AckModeChoice::Ledger;
+        config.bad_records = Some(BadRecords::DeadLetter);
+        let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
+        assert_eq!(
+            fields,
+            ["bootstrap", "job", "topics", "sink.topic", "bad-records", "commit-deadline", "mode"]
+        );
+    }
+
+    #[test]
+    fn auto_never_falls_back_to_at_least_once() {
+        use AckModeChoice::{AtLeastOnce, Auto, Ledger, Transactional};
+        let lacks = || Err("share.version is 2".to_owned());
+        assert_eq!(resolve_mode(Auto, Ok(())), Ok(AckMode::Transactional));
+        assert_eq!(resolve_mode(Transactional, Ok(())), Ok(AckMode::Transactional));
+        assert_eq!(resolve_mode(AtLeastOnce, Ok(())), Ok(AckMode::AtLeastOnce));
+        assert_eq!(resolve_mode(AtLeastOnce, lacks()), Ok(AckMode::AtLeastOnce));
+        for choice in [Auto, Transactional] {
+            assert!(resolve_mode(choice, lacks()).unwrap_err().contains("share.version is 2"));
+        }
+        assert!(resolve_mode(Ledger, Ok(())).unwrap_err().contains("not available yet"));
+    }
+}

@@ -1,0 +1,20 @@
+//! Errors: the runtime's own type, and the way from the client's errors to it.
+
+use sharestream_base::ErrorKind;
+pub use sharestream_core::{Error, Result};
+
+/// An error of the user's making, with what to change.
+pub(crate) fn invalid_input(context: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, context)
+}
+
+/// A defect of ours.
+pub(crate) fn bug(context: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Bug, context)
+}
+
+/// Takes over an error of arrow: our columns do not fit together.
+pub(crate) fn arrow_error(doing: impl Into<String>) -> impl FnOnce(arrow_schema::ArrowError) -> Error {
+    let doing = doing.into();
+    move |error| Error::new(ErrorKind::Bug, format!("{doing}: {error}")).with_source(error)
+}

@@ -1,0 +1,119 @@
+//! Record values to Arrow columns and back.
+//!
+//! Decoding is strict and goes record by record: a record that does not fit the schema leaves no trace in the
+//! columns and gives a [`RowError`], so that one bad record never spoils a batch. Encoding is total: what cannot be
+//! written is refused once, with the schema.
+
+mod columns;
+mod csv;
+mod encode;
+mod encode_csv;
+mod encode_json;
+mod json;
+mod schema;
+mod time;
+
+use arrow_array::ArrayRef;
+
+pub(crate) use encode::write_int;
+pub use encode::{BoundEncoder, OutputFormat, RowEncoder};
+pub use encode_csv::CsvOutput;
+pub use schema::{Column, ColumnType, CsvFormat, Format, JsonFormat};
+
+/// Why one record is bad: the text that its dead letter carries. Names the column, never the payload.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowError {
+    /// A null value, in a format that needs one.
+    #[error("the record has no value")]
+    NoValue,
+    /// The value is not UTF-8.
+    #[error("the value is not UTF-8 (first bad byte at {position})")]
+    NotUtf8 {
+        /// Byte position.
+        position: usize,
+    },
+    /// Too few or too many columns.
+    #[error("expected {expected} columns, found {found}")]
+    ColumnCount {
+        /// Columns of the schema.
+        expected: usize,
+        /// Columns of the record.
+        found: usize,
+    },
+    /// Unbalanced quotes, or more than one line.
+    #[error("not one CSV line: {what}")]
+    BadCsv {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Not a JSON object.
+    #[error("not a JSON object that fits: {what}")]
+    BadJson {
+        /// What the parser says.
+        what: String,
+    },
+    /// A value of another type.
+    #[error("column {column}: not {expected}")]
+    BadField {
+        /// Column name.
+        column: String,
+        /// Name of the wanted type.
+        expected: &'static str,
+    },
+    /// Null where the schema has none.
+    #[error("column {column}: null, but the column is not nullable")]
+    NullField {
+        /// Column name.
+        column: String,
+    },
+}
+
+/// Decodes record values of one format into columns; one per source task, reused for every batch.
+#[derive(Debug)]
+pub enum RowDecoder {
+    /// Comma-separated values.
+    Csv(csv::CsvDecoder),
+    /// JSON objects.
+    Json(json::JsonDecoder),
+    /// No decoding: the one column is the value itself, a view of the fetch buffer.
+    Raw,
+}
+
+impl RowDecoder {
+    /// A decoder for `format`.
+    pub fn new(format: &Format) -> Self {
+        match format {
+            Format::Csv(format) => RowDecoder::Csv(csv::CsvDecoder::new(format)),
+            Format::Json(format) => RowDecoder::Json(json::JsonDecoder::new(format)),
+            Format::Raw => RowDecoder::Raw,
+        }
+    }
+
+    /// Adds the row of one record. On error no column has changed.
+    pub fn decode(&mut self, value: Option<&[u8]>) -> Result<(), RowError> {
+        match self {
+            RowDecoder::Csv(decoder) => decoder.decode(text(value)?),
+            RowDecoder::Json(decoder) => decoder.decode(text(value)?),
+            RowDecoder::Raw => Ok(()),
+        }
+    }
+
+    /// The columns of all rows since the last call. `values` is the column of the values themselves, which is all
+    /// that the raw format has.
+    pub fn finish(&mut self, values: &ArrayRef) -> Result<Vec<ArrayRef>, arrow_schema::ArrowError> {
+        match self {
+            RowDecoder::Csv(decoder) => decoder.finish(),
+            RowDecoder::Json(decoder) => decoder.finish(),
+            RowDecoder::Raw => Ok(vec![values.clone()]),
+        }
+    }
+}
+
+fn text(value: Option<&[u8]>) -> Result<&str, RowError> {
+    let value = value.ok_or(RowError::NoValue)?;
+    std::str::from_utf8(value).map_err(|error| RowError::NotUtf8 { position: error.valid_up_to() })
+}
+
+#[cfg(test)]
+mod tests;

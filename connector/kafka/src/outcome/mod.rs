@@ -1,0 +1,10 @@
+//! The outcome topic: one record for each transaction, in every acknowledgement mode.
+//!
+//! It recovers checkpoints and lets anyone verify a job. A record counts by its position: it is committed when the
+//! first marker of its producer behind it commits, whatever epoch the marker carries (KIP-890 bumps it).
+
+mod record;
+
+pub use record::{
+    FORMAT_VERSION, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition, OutcomeRecord, RecordFormatError,
+};

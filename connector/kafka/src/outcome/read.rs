@@ -1,0 +1,145 @@
+//! Reading the outcome topic: uncommitted, with control batches, judging every record by its marker.
+//!
+//! Reading committed would wait for any hung replica; and a record's verdict must be known, not its visibility.
+
+use std::collections::{BTreeMap, HashMap};
+
+use sharestream_base::ErrorKind;
+use sharestream_base::ids::{Offset, PartitionIndex, ProducerId, TopicId};
+use sharestream_client::{Client, Isolation, PartitionReader};
+use sharestream_wire::murmur2::partition_for_key;
+use sharestream_wire::records::control::{self, ControlMarker};
+use sharestream_wire::records::{RawBatch, RecordView};
+
+use super::record::{LogEntry, ModeRecord, OutcomeRecord};
+use crate::error::{client_error, wire_error};
+use crate::{Error, Result};
+
+/// What became of a transaction's outcome record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Its transaction committed.
+    Committed,
+    /// Its transaction aborted: it never happened.
+    Aborted,
+    /// No marker yet.
+    Open,
+}
+
+/// An outcome record with its place and verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JudgedOutcome {
+    /// Offset in the outcome partition.
+    pub offset: Offset,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// The record.
+    pub record: OutcomeRecord,
+}
+
+/// The outcome partition as read so far. Pure: fed batch by batch, in order of offset.
+///
+/// ```text
+/// record of producer p --> open --commit marker of p--> committed (end)
+///                             \---abort marker of p---> aborted (end)
+/// ```
+#[derive(Debug, Default)]
+pub struct OutcomeLog {
+    /// Begins the keys of the records to keep; others are skipped unread.
+    key_prefix: Option<String>,
+    outcomes: Vec<JudgedOutcome>,
+    /// Records without a marker yet, by producer, as indexes of `outcomes`.
+    open: HashMap<ProducerId, Vec<usize>>,
+    modes: BTreeMap<String, ModeRecord>,
+}
+
+impl OutcomeLog {
+    /// A log that keeps the records of every job.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A log that keeps only the records of one replica (and all mode records).
+    pub fn of(job: &str, instance: &str) -> Self {
+        // Names have no slash, so the prefix belongs to this replica alone.
+        OutcomeLog { key_prefix: Some(format!("{job}/{instance}/")), ..Self::default() }
+    }
+
+    /// Takes the next batch.
+    ///
+    /// # Errors
+    /// `Corrupt` when a record cannot be read, or an outcome stands outside a transaction.
+    pub fn apply(&mut self, batch: &RawBatch) -> Result<()> {
+        let producer = ProducerId(batch.header.producer_id);
+        if batch.header.is_control() {
+            let (marker, _coordinator_epoch) = control::decode(batch).map_err(wire_error("outcome topic marker"))?;
+            let verdict = match marker {
+                ControlMarker::Commit => Verdict::Committed,
+                ControlMarker::Abort => Verdict::Aborted,
+            };
+            for index in self.open.remove(&producer).unwrap_or_default() {
+                self.outcomes[index].verdict = verdict;
+            }
+            return Ok(());
+        }
+        let records = batch.records().map_err(wire_error("outcome topic batch"))?;
+        for record in &records {
+            let record = record.map_err(wire_error("outcome topic record"))?;
+            self.apply_record(&record, producer, batch.header.is_transactional())?;
+        }
+        Ok(())
+    }
+
+    fn apply_record(&mut self, record: &RecordView<'_>, producer: ProducerId, transactional: bool) -> Result<()> {
+        let corrupt = |what: String| {
+            Error::new(ErrorKind::Corrupt, format!("outcome topic record at offset {}: {what}", record.offset))
+        };
+        let key = record.key.ok_or_else(|| corrupt("no key".to_owned()))?;
+        // A tombstone takes back nothing that recovery may still need.
+        let Some(value) = record.value else { return Ok(()) };
+        let is_outcome = !key.starts_with(b"#");
+        let skipped = self.key_prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix.as_bytes()));
+        if is_outcome && skipped {
+            return Ok(());
+        }
+        match LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))? {
+            LogEntry::Unknown => {}
+            LogEntry::Mode(mode) => {
+                self.modes.insert(mode.group.clone(), mode);
+            }
+            LogEntry::Outcome(outcome) => {
+                if !transactional {
+                    return Err(corrupt("an outcome outside a transaction".to_owned()));
+                }
+                if outcome.producer_id != producer {
+                    let claimed = outcome.producer_id;
+                    return Err(corrupt(format!("written by producer {producer}, but claims producer {claimed}")));
+                }
+                self.open.entry(producer).or_default().push(self.outcomes.len());
+                let offset = Offset(record.offset);
+                self.outcomes.push(JudgedOutcome { offset, verdict: Verdict::Open, record: *outcome });
+            }
+        }
+        Ok(())
+    }
+
+    /// All outcomes kept, in order of offset.
+    pub fn outcomes(&self) -> &[JudgedOutcome] {
+        &self.outcomes
+    }
+
+    /// Takes the outcomes out.
+    pub fn into_outcomes(self) -> Vec<JudgedOutcome> {
+        self.outcomes
+    }
+
+    /// The rule of a group, if one was recorded.
+    pub fn mode(&self, group: &str) -> Option<&ModeRecord> {
+        self.modes.get(group)
+    }
+}
+
+/// The partition of the outcome topic that holds the outcomes of a group.
+pub fn outcome_partition(group: &str, partition_count: i32) -> PartitionIndex {
+    PartitionIndex(partition_for_key(group.as_bytes(), partition_count))
+}

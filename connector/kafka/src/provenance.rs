@@ -1,0 +1,188 @@
+//! Where an output record or a dead letter comes from, as record headers.
+//!
+//! `verify` recognises every effect of a source record by [`SOURCE`]; a dead letter also says why, and keeps the
+//! headers that the record had.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+
+use crate::formats::write_int;
+
+/// `<topic id>/<partition>/<offset>/<ordinal>` of the source record; on every output record and dead letter.
+pub const SOURCE: &str = "sharestream.source";
+/// Name of the source topic; on dead letters.
+pub const TOPIC: &str = "sharestream.topic";
+/// Deliveries of the source record, the last one included; on dead letters.
+pub const DELIVERY_COUNT: &str = "sharestream.delivery-count";
+/// Why the record is here; on dead letters.
+pub const ERROR: &str = "sharestream.error";
+/// `<job>/<instance>`; on dead letters.
+pub const JOB: &str = "sharestream.job";
+/// Checkpoint whose commit made it visible; on dead letters.
+pub const CHECKPOINT: &str = "sharestream.checkpoint";
+
+/// The coordinates of one effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Provenance {
+    /// Source topic.
+    pub topic_id: TopicId,
+    /// Source partition.
+    pub partition: PartitionIndex,
+    /// Source offset.
+    pub offset: Offset,
+    /// Which of the rows that came from this offset, from 0.
+    pub ordinal: i32,
+}
+
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Provenance { topic_id, partition, offset, ordinal } = self;
+        write!(f, "{topic_id}/{partition}/{offset}/{ordinal}")
+    }
+}
+
+/// The text is no provenance.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not <topic id>/<partition>/<offset>/<ordinal>")]
+pub struct ProvenanceError {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for Provenance {
+    type Err = ProvenanceError;
+
+    fn from_str(text: &str) -> Result<Self, ProvenanceError> {
+        let parse = || {
+            let mut parts = text.split('/');
+            let provenance = Provenance {
+                topic_id: parts.next()?.parse().ok()?,
+                partition: PartitionIndex(parts.next()?.parse().ok()?),
+                offset: Offset(parts.next()?.parse().ok()?),
+                ordinal: parts.next()?.parse().ok()?,
+            };
+            let numbers_fit =
+                provenance.partition.0 >= 0 && provenance.offset.0 >= 0 && provenance.ordinal >= 0;
+            (parts.next().is_none() && numbers_fit).then_some(provenance)
+        };
+        parse().ok_or_else(|| ProvenanceError { text: text.to_owned() })
+    }
+}
+
+impl Provenance {
+    /// The provenance in a record's headers; `None` when there is none, or it cannot be read.
+    pub fn of_headers<'a>(
+        headers: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Option<Provenance> {
+        let (_, value) = headers.into_iter().filter(|(key, _)| *key == SOURCE.as_bytes()).last()?;
+        std::str::from_utf8(value?).ok()?.parse().ok()
+    }
+}
+
+/// Writes `<topic id>/<partition>/<offset>/<ordinal>` without going through formatting: once for each output row.
+pub(crate) fn write_source(out: &mut Vec<u8>, topic_id: &str, partition: i32, offset: i64, ordinal: i32) {
+    out.extend_from_slice(topic_id.as_bytes());
+    for number in [i64::from(partition), offset, i64::from(ordinal)] {
+        out.push(b'/');
+        write_int(out, number);
+    }
+}
+
+/// A record header: key and value.
+pub(crate) type Header<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// Appends the headers that `raw` (record format: count, then key and value each) holds to `out`. The bytes were
+/// checked when the record was read, so what does not parse is cut off rather than refused.
+pub(crate) fn parse_headers<'a>(raw: &'a [u8], out: &mut Vec<Header<'a>>) {
+    let mut rest = raw;
+    let Some(count) = varint(&mut rest) else { return };
+    for _ in 0..count {
+        let Some(Some(key)) = nullable(&mut rest) else { return };
+        let Some(value) = nullable(&mut rest) else { return };
+        out.push((key, value));
+    }
+}
+
+/// A zigzag varint.
+fn varint(rest: &mut &[u8]) -> Option<i64> {
+    let mut value: u64 = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, tail) = rest.split_first()?;
+        *rest = tail;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some((value >> 1) as i64 ^ -((value & 1) as i64));
+        }
+    }
+    None
+}
+
+/// Bytes behind their length; -1 is null.
+fn nullable<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+    let length = varint(rest)?;
+    if length == -1 {
+        return Some(None);
+    }
+    let (bytes, tail) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+    *rest = tail;
+    Some(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn provenance_reads_what_it_writes(id: u128, partition in 0..i32::MAX, offset in 0..i64::MAX, ordinal in 0..9) {
+            let topic_id = TopicId(Uuid::from_u128(id));
+            let provenance =
+                Provenance { topic_id, partition: PartitionIndex(partition), offset: Offset(offset), ordinal };
+            let mut text = Vec::new();
+            write_source(&mut text, &topic_id.to_string(), partition, offset, ordinal);
+            let text = String::from_utf8(text).unwrap();
+            prop_assert_eq!(&text, &provenance.to_string());
+            prop_assert_eq!(text.parse(), Ok(provenance));
+        }
+
+        #[test]
+        fn headers_read_what_the_record_format_writes(
+            headers in proptest::collection::vec((".{0,70}", proptest::option::of(".{0,70}")), 0..5)
+        ) {
+            use sharestream_wire::records::{BatchBuilder, BatchMeta, RawBatch};
+            let headers: Vec<Header<'_>> =
+                headers.iter().map(|(key, value)| (key.as_bytes(), value.as_deref().map(str::as_bytes))).collect();
+            let mut builder = BatchBuilder::new();
+            builder.append(0, None, None, &headers).unwrap();
+            let batch = RawBatch::from_bytes(builder.build(&BatchMeta::default()).unwrap()).unwrap();
+            let records = batch.records().unwrap();
+            let record = records.iter().next().unwrap().unwrap();
+            let mut read = Vec::new();
+            parse_headers(record.headers.raw(), &mut read);
+            prop_assert_eq!(read, headers);
+        }
+
+        #[test]
+        fn no_bytes_make_the_header_reader_panic(raw in proptest::collection::vec(any::<u8>(), 0..60)) {
+            parse_headers(&raw, &mut Vec::new());
+        }
+    }
+
+    #[test]
+    fn what_is_no_provenance_is_refused() {
+        for text in [
+            "",
+            "AAAAAAAAAAAAAAAAAAAAAQ/0/1",
+            "AAAAAAAAAAAAAAAAAAAAAQ/0/1/0/0",
+            "x/0/1/0",
+            "AAAAAAAAAAAAAAAAAAAAAQ/-1/1/0",
+        ] {
+            assert!(text.parse::<Provenance>().is_err(), "{text}");
+        }
+    }
+}
