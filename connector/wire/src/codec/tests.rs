@@ -1,6 +1,6 @@
 //! Tests of the primitives; whole messages are attacked in `tests/`.
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use proptest::prelude::*;
 
 use super::*;

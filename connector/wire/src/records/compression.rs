@@ -1,13 +1,20 @@
 //! Compression of the records section.
 
 use std::fmt;
+use std::io::{self, Read, Write};
 
 use bytes::Bytes;
+use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
+use sharestream_base::ErrorKind;
 
+use super::snappy;
 use crate::WireError;
 
 /// Most bytes that one batch may decompress to: 100 MiB. A peer could otherwise make us hold any amount.
 pub const DECOMPRESSED_BYTES_MAX: usize = 100 * 1024 * 1024;
+
+/// Largest zstd window: 64 MiB. Only the levels above 19 ask for more than 8 MiB.
+const ZSTD_WINDOW_LOG_MAX: u32 = 26;
 
 /// Codec of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -69,24 +76,61 @@ impl std::str::FromStr for Compression {
     }
 }
 
+/// The decompressed section; the section itself when it is not compressed. Errors: `Corrupt`.
 pub(super) fn decompress(compression: Compression, section: Bytes) -> Result<Bytes, WireError> {
-    match compression {
-        Compression::None => Ok(section),
-        Compression::Gzip | Compression::Snappy | Compression::Lz4 | Compression::Zstd => {
-            Err(WireError::invalid(format!("compression {compression} is not supported")))
-        }
+    let decompressed = match compression {
+        Compression::None => return Ok(section),
+        Compression::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(&section[..])),
+        Compression::Snappy => return snappy::decompress(&section).map(Bytes::from),
+        Compression::Lz4 => read_bounded(lz4_flex::frame::FrameDecoder::new(&section[..])),
+        Compression::Zstd => zstd_decoder(&section).and_then(read_bounded),
+    };
+    match decompressed {
+        Ok(bytes) if bytes.len() > DECOMPRESSED_BYTES_MAX => Err(too_long()),
+        Ok(bytes) => Ok(Bytes::from(bytes)),
+        Err(error) => Err(WireError::corrupt(format!("{compression} data is damaged")).with_source(error)),
     }
 }
 
-/// Appends the compressed section to `out`.
+/// Appends the compressed section to `out`. Errors: `Bug`; compressing into memory does not fail.
 pub(super) fn compress(compression: Compression, section: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
-    match compression {
+    let done = match compression {
         Compression::None => {
             out.extend_from_slice(section);
             Ok(())
         }
-        Compression::Gzip | Compression::Snappy | Compression::Lz4 | Compression::Zstd => {
-            Err(WireError::invalid(format!("compression {compression} is not supported")))
+        Compression::Gzip => {
+            let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::default());
+            encoder.write_all(section).and_then(|()| encoder.finish()).map(|_| ())
         }
-    }
+        Compression::Snappy => return snappy::compress(section, out),
+        Compression::Lz4 => {
+            // The Java client reads no blocks that depend on one another.
+            let frame = FrameInfo::new().block_mode(BlockMode::Independent).block_size(BlockSize::Max64KB);
+            let mut encoder = FrameEncoder::with_frame_info(frame, out);
+            encoder.write_all(section).and_then(|()| encoder.finish().map_err(io::Error::from)).map(|_| ())
+        }
+        Compression::Zstd => zstd::stream::copy_encode(section, out, zstd::DEFAULT_COMPRESSION_LEVEL),
+    };
+    done.map_err(|error| {
+        WireError::new(ErrorKind::Bug, format!("compressing with {compression}")).with_source(error)
+    })
+}
+
+fn too_long() -> WireError {
+    WireError::corrupt(format!("records decompress to more than {DECOMPRESSED_BYTES_MAX} bytes"))
+}
+
+/// All that the decoder yields, or one byte more than is allowed.
+fn read_bounded(decoder: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    decoder.take(DECOMPRESSED_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn zstd_decoder(section: &[u8]) -> io::Result<zstd::stream::read::Decoder<'static, &[u8]>> {
+    let mut decoder = zstd::stream::read::Decoder::with_buffer(section)?;
+    // The decoder allocates the window that a frame asks for before it has seen the data.
+    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+    Ok(decoder)
 }

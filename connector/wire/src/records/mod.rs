@@ -15,6 +15,7 @@ mod compression;
 pub mod control;
 mod decode;
 mod encode;
+mod snappy;
 mod varint;
 
 pub use batch::{BATCH_HEADER_BYTES, BatchHeader, RawBatch, Split, rewrite_place, split};
