@@ -46,7 +46,7 @@
 //! ```
 
 mod codec;
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod decide;
 mod error;

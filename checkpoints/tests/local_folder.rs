@@ -1,0 +1,63 @@
+//! Checkpoints in a folder of the local file system.
+
+use std::fs;
+
+use sharestream_base::ids::CheckpointId;
+use sharestream_checkpoints::{CheckpointStore, ErrorKind, JobKey, Manifest, Recovery};
+
+fn key() -> JobKey {
+    JobKey::new("flights", "main")
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_written_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a-file");
+    fs::write(&file, "").unwrap();
+    let error = CheckpointStore::local(file.join("checkpoints"), key()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("a-file/checkpoints"), "{error}");
+}
+
+#[tokio::test]
+async fn damage_on_disk_is_corrupt_and_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::local(folder.path(), key()).await.unwrap();
+    let owner = store.acquire_ownership("test", 1).await.unwrap();
+    let manifest = Manifest::new(store.key(), owner.epoch, CheckpointId(1), None, 1);
+    let manifest_ref = store.publish_pending(&owner, &manifest).await.unwrap().manifest_ref;
+    let path = folder.path().join("instances/main/manifests").join(&manifest_ref.name);
+    let text = fs::read_to_string(&path).unwrap().replace("\"created_ms\":1", "\"created_ms\":2");
+    fs::write(&path, text).unwrap();
+    let error = store.load(&manifest_ref).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+}
+
+#[tokio::test]
+async fn a_damaged_identity_is_corrupt_and_names_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    CheckpointStore::local(folder.path(), key()).await.unwrap();
+    fs::write(folder.path().join("job.json"), "{").unwrap();
+    let error = CheckpointStore::local(folder.path(), key()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("job.json"), "{error}");
+}
+
+#[tokio::test]
+async fn half_written_objects_of_a_crash_are_not_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::local(folder.path(), key()).await.unwrap();
+    let owner = store.acquire_ownership("test", 1).await.unwrap();
+    let manifest = Manifest::new(store.key(), owner.epoch, CheckpointId(1), None, 1);
+    let manifest_ref = store.publish_pending(&owner, &manifest).await.unwrap().manifest_ref;
+    let manifests = folder.path().join("instances/main/manifests");
+    assert_eq!(fs::read_dir(&manifests).unwrap().count(), 1, "no temporary stays behind");
+    fs::rename(manifests.join(&manifest_ref.name), manifests.join(format!("{}#77", manifest_ref.name)))
+        .unwrap();
+    fs::write(manifests.join("notes.txt"), "a person's file").unwrap();
+    assert_eq!(store.list().await.unwrap(), []);
+    let recovered =
+        Recovery::inspect(&store).await.unwrap().finish(&store, &owner, None, None).await.unwrap();
+    assert_eq!(recovered.next_checkpoint, CheckpointId(1));
+}
