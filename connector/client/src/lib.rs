@@ -1,1 +1,57 @@
-//! Kafka client: share consumer, transaction session, batch writers, admin.
+//! Kafka client: share consumer, transaction session, batch writers, reader, admin.
+//!
+//! ```text
+//!                        Client (connections, versions, metadata, coordinators)
+//!                          |          |              |             |          |
+//!                   ShareConsumer  TransactionSession  BatchWriter  PartitionReader  Admin
+//!                    |  decisions     ^   |  identity      ^
+//!                    \---------------/     \--------------/
+//! ```
+//! - [`ShareConsumer`]: acquires records of a share group and acknowledges them, finally or through a transaction
+//!   (KIP-932, KIP-1222, KIP-1289);
+//! - [`TransactionSession`]: one transactional id: its identity and transactions, apart from any writer;
+//! - [`BatchWriter`]: records to partitions, under a session's identity; many writers may share one, on partitions of
+//!   their own; [`Producer`] is the idempotent one without transactions;
+//! - [`PartitionReader`]: reads a partition at either isolation level, without a group.
+//!
+//! Guarantees: no call waits for ever; every retry has a deadline, grows and is jittered; what may have happened is
+//! `Indeterminate`, never `Retry`; throttle times are kept. Versions are agreed for each connection, so the same
+//! client speaks to Apache Kafka from 4.2 on and to the embedded broker; only the transactional share
+//! acknowledgements need `share.version` 3.
+//!
+//! What this crate is not: a consumer-group client, and a place for formats or jobs.
+
+mod admin;
+mod backoff;
+mod client;
+mod cluster;
+mod config;
+mod connection;
+mod coordinator;
+mod error;
+mod features;
+mod metadata;
+mod producer;
+mod reader;
+mod share;
+mod transaction;
+mod versions;
+
+pub use admin::{
+    Admin, NewTopic, OffsetSpec, ShareGroupOffset, StartOffset, TransactionDescription, TransactionListing,
+};
+pub use client::Client;
+pub use config::{ClientConfig, RetryConfig};
+pub use error::{Error, ErrorClass, Result, classify};
+pub use features::Features;
+pub use metadata::{PartitionInfo, TopicInfo};
+pub use producer::{BatchWriter, Partitioner, Producer, WriterConfig, Written};
+pub use reader::{FetchedPartition, Isolation, PartitionReader, committed_records};
+pub use share::{
+    AckResult, AcknowledgeType, AcknowledgementBatch, AcquireMode, AcquiredPartition, AcquiredRange,
+    LostLocks, LostReason, MetadataHandle, OffsetRange, ShareAcknowledgements, ShareConsumer,
+    ShareConsumerConfig, ShareGroupMetadata, ShareRecords,
+};
+pub use sharestream_base::HostPort;
+pub use sharestream_wire::KafkaError;
+pub use transaction::{ProducerIdentity, StagingOrder, TransactionConfig, TransactionSession};

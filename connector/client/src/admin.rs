@@ -1,0 +1,31 @@
+//! Topics, group configs, offsets and transactions: what an operator or a job's start needs.
+
+mod configs;
+mod offsets;
+mod share_offsets;
+mod topics;
+mod transactions;
+
+use crate::client::Client;
+
+pub use offsets::OffsetSpec;
+pub use share_offsets::{ShareGroupOffset, StartOffset};
+pub use topics::NewTopic;
+pub use transactions::{TransactionDescription, TransactionListing};
+
+/// Administration of a cluster. Cheap to make from a [`Client`].
+#[derive(Clone, Debug)]
+pub struct Admin {
+    client: Client,
+}
+
+impl Admin {
+    pub(crate) fn new(client: Client) -> Self {
+        Admin { client }
+    }
+
+    /// The cluster's id, if it told one.
+    pub fn cluster_id(&self) -> Option<String> {
+        self.client.cluster_id()
+    }
+}

@@ -1,0 +1,98 @@
+//! Settings of groups (KIP-848): a share group has its own start offset, isolation and limits (KIP-932).
+
+use std::collections::BTreeMap;
+
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use kafka_protocol::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRequest};
+use kafka_protocol::protocol::StrBytes;
+
+use super::Admin;
+use crate::{Error, Result};
+
+/// Resource type of a group.
+const GROUP: i8 = 32;
+/// Operation: set to the value.
+const SET: i8 = 0;
+
+impl Admin {
+    /// Sets settings of a group, such as `share.auto.offset.reset`. It need not exist yet.
+    ///
+    /// # Errors
+    /// `InvalidInput` when a key or value is refused; the broker's words are in the text.
+    ///
+    /// # Cancel safety
+    /// Dropped, they may have been set.
+    pub async fn alter_group_config(&self, group: &str, configs: &[(String, String)]) -> Result<()> {
+        let changes = configs
+            .iter()
+            .map(|(key, value)| {
+                AlterableConfig::default()
+                    .with_name(StrBytes::from_string(key.clone()))
+                    .with_config_operation(SET)
+                    .with_value(Some(StrBytes::from_string(value.clone())))
+            })
+            .collect();
+        let resource = AlterConfigsResource::default()
+            .with_resource_type(GROUP)
+            .with_resource_name(StrBytes::from_string(group.to_owned()))
+            .with_configs(changes);
+        let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        let mut backoff = self.client.backoff();
+        loop {
+            let attempt = async {
+                let response = self.client.any().await?.call(&request).await?;
+                for answer in &response.responses {
+                    if answer.error_code != 0 {
+                        let message = answer.error_message.as_ref().map(|message| message.as_str());
+                        let what = format!("set the configs of group '{group}'");
+                        return Err(Error::from_answer(answer.error_code, message, what));
+                    }
+                }
+                Ok(())
+            };
+            match attempt.await {
+                Ok(()) => return Ok(()),
+                // Setting the same again is harmless.
+                Err(error) if error.is_retriable() => backoff.wait(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The settings of a group, defaults included. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`Admin::alter_group_config`].
+    pub async fn describe_group_config(&self, group: &str) -> Result<BTreeMap<String, String>> {
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(GROUP)
+            .with_resource_name(StrBytes::from_string(group.to_owned()))
+            .with_configuration_keys(None);
+        let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
+        let mut backoff = self.client.backoff();
+        loop {
+            let attempt = async {
+                let response = self.client.any().await?.call(&request).await?;
+                let mut configs = BTreeMap::new();
+                for result in &response.results {
+                    if result.error_code != 0 {
+                        let message = result.error_message.as_ref().map(|message| message.as_str());
+                        let what = format!("read the configs of group '{group}'");
+                        return Err(Error::from_answer(result.error_code, message, what));
+                    }
+                    for config in &result.configs {
+                        let value = config.value.as_ref().map(ToString::to_string).unwrap_or_default();
+                        configs.insert(config.name.to_string(), value);
+                    }
+                }
+                Ok(configs)
+            };
+            match attempt.await {
+                Ok(configs) => return Ok(configs),
+                Err(error) if error.is_retriable() => backoff.wait(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

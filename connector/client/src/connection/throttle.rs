@@ -1,0 +1,44 @@
+//! Answers that carry a throttle time (KIP-219): the client stays silent on that connection for so long.
+
+use kafka_protocol::messages as m;
+use sharestream_wire::messages::{share_acknowledge, share_fetch};
+use sharestream_wire::txn_share_acknowledge;
+
+/// The throttle time of an answer.
+pub(crate) trait Throttled {
+    /// Milliseconds to stay silent; 0 when the broker does not mind.
+    fn throttle_time_ms(&self) -> i32;
+}
+
+macro_rules! throttled {
+    ($($response:ty),* $(,)?) => {
+        $(impl Throttled for $response {
+            fn throttle_time_ms(&self) -> i32 {
+                self.throttle_time_ms
+            }
+        })*
+    };
+}
+
+throttled!(
+    m::AlterShareGroupOffsetsResponse,
+    m::ApiVersionsResponse,
+    m::CreateTopicsResponse,
+    m::DeleteTopicsResponse,
+    m::DescribeConfigsResponse,
+    m::DescribeShareGroupOffsetsResponse,
+    m::DescribeTransactionsResponse,
+    m::EndTxnResponse,
+    m::FetchResponse,
+    m::FindCoordinatorResponse,
+    m::IncrementalAlterConfigsResponse,
+    m::InitProducerIdResponse,
+    m::ListOffsetsResponse,
+    m::ListTransactionsResponse,
+    m::MetadataResponse,
+    m::ProduceResponse,
+    m::ShareGroupHeartbeatResponse,
+    share_acknowledge::ShareAcknowledgeResponse,
+    share_fetch::ShareFetchResponse,
+    txn_share_acknowledge::TxnShareAcknowledgeResponse,
+);

@@ -1,0 +1,110 @@
+//! Finds the broker that coordinates a group or a transactional id, and forgets it when it has moved (KIP-699).
+
+use kafka_protocol::messages::FindCoordinatorRequest;
+use kafka_protocol::protocol::StrBytes;
+use sharestream_base::ids::NodeId;
+use sharestream_base::{ErrorKind, HostPort};
+
+use crate::client::Client;
+use crate::cluster::Purpose;
+use crate::connection::Connection;
+use crate::error::ErrorClass;
+use crate::{Error, Result};
+
+/// What is coordinated.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum CoordinatorKey {
+    /// A group of any type.
+    Group(String),
+    /// A transactional id.
+    Transaction(String),
+}
+
+impl CoordinatorKey {
+    fn key_type(&self) -> i8 {
+        match self {
+            CoordinatorKey::Group(_) => 0,
+            CoordinatorKey::Transaction(_) => 1,
+        }
+    }
+
+    fn key(&self) -> &str {
+        match self {
+            CoordinatorKey::Group(key) | CoordinatorKey::Transaction(key) => key,
+        }
+    }
+}
+
+impl std::fmt::Display for CoordinatorKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CoordinatorKey::Group(key) => write!(f, "coordinator of group '{key}'"),
+            CoordinatorKey::Transaction(key) => write!(f, "coordinator of transactional id '{key}'"),
+        }
+    }
+}
+
+impl Client {
+    /// A pooled connection to the coordinator, found first if need be. One attempt. Cancel safe.
+    pub(crate) async fn coordinator(&self, key: &CoordinatorKey) -> Result<Connection> {
+        let node = self.coordinator_node(key).await?;
+        match self.node(node, Purpose::Coordinator).await {
+            Ok(connection) => Ok(connection),
+            Err(error) => {
+                // The broker may be gone for good and its work moved.
+                self.forget_coordinator(key);
+                Err(error)
+            }
+        }
+    }
+
+    /// The coordinator's node, from the cache or asked for. One attempt. Cancel safe.
+    pub(crate) async fn coordinator_node(&self, key: &CoordinatorKey) -> Result<NodeId> {
+        if let Some(node) = self.coordinators().get(key).copied() {
+            return Ok(node);
+        }
+        let request = FindCoordinatorRequest::default()
+            .with_key_type(key.key_type())
+            .with_coordinator_keys(vec![StrBytes::from_string(key.key().to_owned())]);
+        let response = self.any().await?.call(&request).await?;
+        let found = response
+            .coordinators
+            .first()
+            .ok_or_else(|| Error::new(ErrorKind::Retry, format!("the answer does not name the {key}")))?;
+        if found.error_code != 0 {
+            let message = found.error_message.as_ref().map(|message| message.as_str());
+            return Err(Error::from_answer(found.error_code, message, format!("find the {key}")));
+        }
+        let node = NodeId(found.node_id.0);
+        let port = u16::try_from(found.port).unwrap_or(0);
+        self.learn_node(node, HostPort::new(found.host.as_str(), port));
+        self.coordinators().insert(key.clone(), node);
+        Ok(node)
+    }
+
+    /// Asks again next time.
+    pub(crate) fn forget_coordinator(&self, key: &CoordinatorKey) {
+        self.coordinators().remove(key);
+    }
+
+    /// What every call to a coordinator does after an error, before it tries again.
+    pub(crate) fn reroute(&self, key: &CoordinatorKey, error: &Error) {
+        match error.class() {
+            ErrorClass::FindCoordinator | ErrorClass::Indeterminate | ErrorClass::Retry
+                if error.code().is_none() || error.class() == ErrorClass::FindCoordinator =>
+            {
+                self.forget_coordinator(key);
+            }
+            ErrorClass::Success
+            | ErrorClass::Retry
+            | ErrorClass::RefreshMetadata
+            | ErrorClass::FindCoordinator
+            | ErrorClass::Rejoin
+            | ErrorClass::ResetSession
+            | ErrorClass::Abort
+            | ErrorClass::Fenced
+            | ErrorClass::Indeterminate
+            | ErrorClass::Fatal(_) => {}
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The error of this crate: what went wrong, where, and what the caller must do.
+
+pub(crate) mod class;
+
+use std::fmt;
+
+use sharestream_base::ErrorKind;
+use sharestream_wire::error_code::KafkaError;
+
+pub use class::{ErrorClass, classify};
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, where, and what the caller must do ([`ErrorKind`]).
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    class: ErrorClass,
+    code: Option<KafkaError>,
+    context: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of ours: its class follows from its kind.
+    pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        let class = match kind {
+            ErrorKind::Retry => ErrorClass::Retry,
+            ErrorKind::Abort => ErrorClass::Abort,
+            ErrorKind::Fenced => ErrorClass::Fenced,
+            ErrorKind::Indeterminate => ErrorClass::Indeterminate,
+            kind => ErrorClass::Fatal(kind),
+        };
+        Error { kind, class, code: None, context: context.into(), source: None }
+    }
+
+    /// A broker's error code, with what we were doing.
+    pub(crate) fn from_code(code: i16, context: impl fmt::Display) -> Self {
+        let class = classify(code);
+        let code = KafkaError(code);
+        Error {
+            kind: class.kind(),
+            class,
+            code: Some(code),
+            context: format!("{context}: {code}"),
+            source: None,
+        }
+    }
+
+    /// The same with the broker's own words, if it sent any.
+    pub(crate) fn from_answer(code: i16, message: Option<&str>, context: impl fmt::Display) -> Self {
+        let mut error = Error::from_code(code, context);
+        if let Some(message) = message.filter(|message| !message.is_empty()) {
+            error.context = format!("{} ({})", error.context, message.trim_end_matches('.'));
+        }
+        error
+    }
+
+    /// Attaches the cause.
+    #[must_use]
+    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Changes what the caller must do, where the call knows better than the code.
+    #[must_use]
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Puts `outer` before the context.
+    #[must_use]
+    pub(crate) fn within(mut self, outer: impl fmt::Display) -> Self {
+        self.context = format!("{outer}: {}", self.context);
+        self
+    }
+
+    /// What the caller must do.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The broker's error code, if a broker answered with one.
+    pub fn code(&self) -> Option<KafkaError> {
+        self.code
+    }
+
+    /// How the protocol classes it.
+    pub fn class(&self) -> ErrorClass {
+        self.class
+    }
+
+    /// Where it happened.
+    pub fn context(&self) -> &str {
+        &self.context
+    }
+
+    /// True when the identical request may be sent again, given that repeating it does no harm.
+    pub(crate) fn is_retriable(&self) -> bool {
+        self.class.is_retriable()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.context)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,635 @@
+//! `BatchWriter`: records into batches, batches to partition leaders, pipelined and in order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TransactionalId};
+use kafka_protocol::protocol::StrBytes;
+use sharestream_base::ids::{NodeId, Offset, PartitionIndex};
+use sharestream_base::{ErrorKind, Instant};
+use sharestream_wire::KafkaError;
+use sharestream_wire::records::{BatchBuilder, BatchMeta, Compression};
+
+use super::batch::PartitionQueue;
+use crate::backoff::Backoff;
+use crate::client::{Client, topic_name};
+use crate::connection::Connection;
+use crate::error::ErrorClass;
+use crate::metadata::TopicInfo;
+use crate::transaction::ProducerIdentity;
+use crate::{Error, Result};
+
+/// Settings of a writer.
+#[derive(Clone, Debug)]
+pub struct WriterConfig {
+    /// Bytes at which a batch is finished and sent. Default 256 KiB; a longer record gets a batch of its own. At most
+    /// the topic's `max.message.bytes`. Kafka: `batch.size`. Since 0.1.
+    pub batch_bytes_max: usize,
+    /// Codec of the batches. Default none. Kafka: `compression.type`. Since 0.1.
+    pub compression: Compression,
+    /// Bytes of finished batches that wait for their acknowledgement; beyond it `append` waits. Default 16 MiB.
+    /// Kafka: `buffer.memory`. Since 0.1.
+    pub in_flight_bytes_max: usize,
+    /// Requests in flight to one broker. Default 5; from 1 to 5. Kafka: `max.in.flight.requests.per.connection`.
+    /// Since 0.1.
+    pub requests_in_flight_max: usize,
+    /// Bytes of batches in one request. Default 8 MiB; one batch may exceed it. Kafka: `max.request.size`. Since 0.1.
+    pub request_bytes_max: usize,
+}
+
+impl Default for WriterConfig {
+    fn default() -> Self {
+        WriterConfig {
+            batch_bytes_max: 256 * 1024,
+            compression: Compression::None,
+            in_flight_bytes_max: 16 * 1024 * 1024,
+            requests_in_flight_max: 5,
+            request_bytes_max: 8 * 1024 * 1024,
+        }
+    }
+}
+
+/// A batch that the brokers have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: PartitionIndex,
+    /// Number of records.
+    pub record_count: i32,
+    /// Offset of the first record; `None` when the broker knows the batch only as a repeat and no longer where it is.
+    pub base_offset: Option<Offset>,
+    /// Offset of the last record, inclusive.
+    pub last_offset: Option<Offset>,
+}
+
+/// Under which identity batches are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Identity {
+    transactional_id: Option<TransactionalId>,
+    producer_id: i64,
+    producer_epoch: i16,
+}
+
+/// One partition written to.
+#[derive(Debug)]
+struct Slot {
+    topic: usize,
+    partition: PartitionIndex,
+    builder: BatchBuilder,
+    queue: PartitionQueue,
+    /// Not before then is anything sent, after a failure.
+    retry_at: Option<Instant>,
+    backoff: Option<Backoff>,
+}
+
+#[derive(Debug)]
+struct TopicSlots {
+    name: Arc<str>,
+    info: Arc<TopicInfo>,
+    /// Index of the slot by partition.
+    slots: Vec<Option<usize>>,
+    /// The leaders are to be asked for before the next request.
+    stale: bool,
+}
+
+/// Our own connection to one leader.
+#[derive(Debug, Default)]
+struct Link {
+    connection: Option<Connection>,
+    in_flight: usize,
+}
+
+/// One request that was sent.
+#[derive(Debug)]
+struct Sent {
+    node: NodeId,
+    /// Slot, base sequence and bytes of each batch.
+    batches: Vec<(usize, i32, usize)>,
+}
+
+/// Writes records to partitions that no other writer of the same identity writes to. One task owns it.
+///
+/// Batches go out when they are full and at [`BatchWriter::flush`]; there is no lingering. Sequence numbers start at 0
+/// for each identity. After an error the writer takes a new identity only.
+pub struct BatchWriter {
+    client: Client,
+    config: WriterConfig,
+    identity: Option<Identity>,
+    topics: Vec<TopicSlots>,
+    slots: Vec<Slot>,
+    links: HashMap<NodeId, Link>,
+    answers: FuturesUnordered<BoxFuture<'static, (Sent, Result<ProduceResponse>)>>,
+    written: Vec<Written>,
+    unacknowledged_bytes: usize,
+    failed: bool,
+}
+
+impl std::fmt::Debug for BatchWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BatchWriter")
+            .field("identity", &self.identity)
+            .field("partitions", &self.slots.len())
+            .field("unacknowledged_bytes", &self.unacknowledged_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Bytes that a record needs beside its key, value and headers, at most.
+const RECORD_OVERHEAD_BYTES: usize = 40;
+
+impl BatchWriter {
+    /// A writer without an identity.
+    pub fn new(client: Client, config: WriterConfig) -> Self {
+        BatchWriter {
+            client,
+            config,
+            identity: None,
+            topics: Vec::new(),
+            slots: Vec::new(),
+            links: HashMap::new(),
+            answers: FuturesUnordered::new(),
+            written: Vec::new(),
+            unacknowledged_bytes: 0,
+            failed: false,
+        }
+    }
+
+    /// Writes into the transaction of `identity` from now on. What an earlier identity has not flushed is dropped: its
+    /// transaction is over, so the brokers refuse it anyway. The same identity again changes nothing.
+    pub fn set_identity(&mut self, identity: &ProducerIdentity) {
+        self.take_identity(Identity {
+            transactional_id: Some(TransactionalId(StrBytes::from_string(
+                identity.transactional_id.to_string(),
+            ))),
+            producer_id: identity.producer_id.0,
+            producer_epoch: identity.producer_epoch.0,
+        });
+    }
+
+    /// Writes outside transactions, under a producer id of the writer's own.
+    pub(super) fn set_idempotent_identity(&mut self, producer_id: i64, producer_epoch: i16) {
+        self.take_identity(Identity { transactional_id: None, producer_id, producer_epoch });
+    }
+
+    fn take_identity(&mut self, identity: Identity) {
+        if self.identity.as_ref() == Some(&identity) && !self.failed {
+            return;
+        }
+        self.identity = Some(identity);
+        self.discard();
+    }
+
+    /// Drops everything not acknowledged: after an abort. Requests in flight may still arrive; the epoch that follows
+    /// the abort makes the brokers refuse them.
+    pub fn discard(&mut self) {
+        self.failed = false;
+        self.answers = FuturesUnordered::new();
+        self.written.clear();
+        self.unacknowledged_bytes = 0;
+        for link in self.links.values_mut() {
+            link.in_flight = 0;
+        }
+        for slot in &mut self.slots {
+            slot.builder.clear();
+            slot.queue = PartitionQueue::default();
+            (slot.retry_at, slot.backoff) = (None, None);
+        }
+    }
+
+    /// Number of partitions of a topic, for a partitioner. Cancel safe.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the topic does not exist.
+    pub async fn partition_count(&mut self, topic: &str) -> Result<i32> {
+        let index = self.topic_index(topic).await?;
+        let count = self.topics.get(index).map_or(0, |topic| topic.slots.len());
+        Ok(i32::try_from(count).unwrap_or(i32::MAX))
+    }
+
+    /// Adds a record. Returns at once while its batch has room; else sends the batch, and waits while too many bytes
+    /// are unacknowledged.
+    ///
+    /// # Errors
+    /// `InvalidInput` (no such topic or partition, no identity, record too long), and those of `flush` for batches
+    /// sent before.
+    ///
+    /// # Cancel safety
+    /// Dropped while it waits, the record may have been added; drop the transaction then.
+    pub async fn append(
+        &mut self,
+        topic: &str,
+        partition: PartitionIndex,
+        timestamp_ms: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[(&[u8], Option<&[u8]>)],
+    ) -> Result<()> {
+        let slot = match self.known_slot(topic, partition) {
+            Some(slot) => slot,
+            None => self.new_slot(topic, partition).await?,
+        };
+        let bytes = key.map_or(0, <[u8]>::len)
+            + value.map_or(0, <[u8]>::len)
+            + headers
+                .iter()
+                .map(|(name, value)| name.len() + value.map_or(0, <[u8]>::len) + 10)
+                .sum::<usize>()
+            + RECORD_OVERHEAD_BYTES;
+        let builder = &self.slots[slot].builder;
+        if !builder.is_empty() && builder.size_bytes() + bytes > self.config.batch_bytes_max {
+            self.seal(slot)?;
+            self.make_room().await?;
+        }
+        match self.slots[slot].builder.append(timestamp_ms, key, value, headers) {
+            Ok(_index) => Ok(()),
+            Err(error) => {
+                let context = format!("record for {topic}/{partition} does not fit a batch");
+                Err(Error::new(ErrorKind::InvalidInput, context).with_source(error))
+            }
+        }
+    }
+
+    /// Sends what is not sent and waits until the brokers have everything; the batches written since the last flush.
+    ///
+    /// # Errors
+    /// `Abort` (the transaction cannot take it, or time is up), `Fenced`, `InvalidInput` (a record too long for the
+    /// topic, a deleted topic); outside transactions `Indeterminate` when a batch may or may not be there.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: call it again.
+    pub async fn flush(&mut self) -> Result<Vec<Written>> {
+        for slot in 0..self.slots.len() {
+            self.seal(slot)?;
+        }
+        self.drive(0).await?;
+        Ok(std::mem::take(&mut self.written))
+    }
+
+    /// The slot of a partition that was written to before.
+    #[inline]
+    fn known_slot(&self, topic: &str, partition: PartitionIndex) -> Option<usize> {
+        let topic = self.topics.iter().find(|known| *known.name == *topic)?;
+        *topic.slots.get(usize::try_from(partition.0).ok()?)?
+    }
+
+    async fn new_slot(&mut self, topic: &str, partition: PartitionIndex) -> Result<usize> {
+        let index = self.topic_index(topic).await?;
+        let slot = self.slots.len();
+        let place = usize::try_from(partition.0).ok().and_then(|at| self.topics[index].slots.get_mut(at));
+        let Some(place) = place else {
+            let count = self.topics[index].slots.len();
+            let context = format!("topic '{topic}' has {count} partitions, not a partition {partition}");
+            return Err(Error::new(ErrorKind::InvalidInput, context));
+        };
+        *place = Some(slot);
+        self.slots.push(Slot {
+            topic: index,
+            partition,
+            builder: BatchBuilder::new(),
+            queue: PartitionQueue::default(),
+            retry_at: None,
+            backoff: None,
+        });
+        Ok(slot)
+    }
+
+    async fn topic_index(&mut self, name: &str) -> Result<usize> {
+        if let Some(index) = self.topics.iter().position(|known| *known.name == *name) {
+            return Ok(index);
+        }
+        let info = self.client.topic(name).await?;
+        self.topics.push(TopicSlots {
+            name: Arc::clone(&info.name),
+            slots: vec![None; info.partitions.len()],
+            info,
+            stale: false,
+        });
+        Ok(self.topics.len() - 1)
+    }
+
+    /// Finishes the batch of a slot, if it has records.
+    fn seal(&mut self, slot: usize) -> Result<()> {
+        if self.failed {
+            let context = "the writer failed; it needs the identity of the next transaction";
+            return Err(Error::new(ErrorKind::Abort, context));
+        }
+        let slot = &mut self.slots[slot];
+        if slot.builder.is_empty() {
+            return Ok(());
+        }
+        let identity = self.identity.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::InvalidInput, "the writer has no identity; begin a transaction first")
+        })?;
+        let record_count = i32::try_from(slot.builder.len()).unwrap_or(i32::MAX);
+        let meta = BatchMeta {
+            producer_id: identity.producer_id,
+            producer_epoch: identity.producer_epoch,
+            base_sequence: slot.queue.next_sequence(),
+            transactional: identity.transactional_id.is_some(),
+            compression: self.config.compression,
+            ..BatchMeta::default()
+        };
+        let bytes = slot.builder.build(&meta).map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, "cannot build a record batch").with_source(error)
+        })?;
+        self.unacknowledged_bytes += bytes.len();
+        let deadline = self.client.env().clock.now() + self.client.config().operation_timeout;
+        slot.queue.seal(bytes, record_count, deadline);
+        Ok(())
+    }
+
+    /// Sends what is ready and takes answers that are there, waiting only while too much is unacknowledged.
+    async fn make_room(&mut self) -> Result<()> {
+        self.send_ready().await?;
+        while let Some(Some((sent, answer))) = futures::FutureExt::now_or_never(self.answers.next()) {
+            self.judge(sent, answer)?;
+        }
+        if self.unacknowledged_bytes > self.config.in_flight_bytes_max {
+            return self.drive(self.config.in_flight_bytes_max / 2).await;
+        }
+        Ok(())
+    }
+
+    /// Sends and takes answers until at most `bytes` are unacknowledged.
+    async fn drive(&mut self, bytes: usize) -> Result<()> {
+        while self.unacknowledged_bytes > bytes {
+            self.send_ready().await?;
+            let wake_at = self.slots.iter().filter_map(|slot| slot.retry_at).min();
+            let clock = self.client.env().clock.clone();
+            let retry = async {
+                match wake_at {
+                    Some(at) => clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Some((sent, answer)) = self.answers.next() => self.judge(sent, answer)?,
+                () = retry => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends everything that may be sent now.
+    async fn send_ready(&mut self) -> Result<()> {
+        let now = self.client.env().clock.now();
+        for slot in &mut self.slots {
+            if slot.retry_at.is_some_and(|at| at <= now) {
+                slot.retry_at = None;
+            }
+        }
+        self.refresh_stale().await?;
+        while let Some((node, slots)) = self.next_request() {
+            if let Err(error) = self.send_to(node, &slots).await {
+                for slot in slots {
+                    self.postpone(slot, &error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks the leaders up again where a broker or connection said that they moved.
+    async fn refresh_stale(&mut self) -> Result<()> {
+        let stale: Vec<Arc<str>> =
+            self.topics.iter().filter(|topic| topic.stale).map(|topic| Arc::clone(&topic.name)).collect();
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = stale.iter().map(|name| &**name).collect();
+        match self.client.refresh_topics(&names).await {
+            Ok(()) => {}
+            // The partitions' own pauses bring us back here.
+            Err(error) if error.is_retriable() => return Ok(()),
+            Err(error) => return Err(self.fail(error)),
+        }
+        for topic in self.topics.iter_mut().filter(|topic| topic.stale) {
+            topic.stale = false;
+            match self.client.metadata().topic(&topic.name) {
+                Some(info) if info.topic_id == topic.info.topic_id => topic.info = info,
+                // Deleted, or deleted and created again: the batches answer for it when their time is up.
+                Some(_) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader that may get a request, and the slots to put into it. Changes nothing.
+    fn next_request(&self) -> Option<(NodeId, Vec<usize>)> {
+        let mut chosen: Option<(NodeId, Vec<usize>)> = None;
+        let mut bytes = 0;
+        for (index, slot) in self.slots.iter().enumerate() {
+            let Some(batch) = slot.queue.ready().filter(|_| slot.retry_at.is_none()) else { continue };
+            let topic = &self.topics[slot.topic];
+            let Some(leader) = topic.info.leader(slot.partition) else { continue };
+            match &mut chosen {
+                None => {
+                    let in_flight = self.links.get(&leader).map_or(0, |link| link.in_flight);
+                    if in_flight < self.config.requests_in_flight_max {
+                        bytes = batch.bytes.len();
+                        chosen = Some((leader, vec![index]));
+                    }
+                }
+                Some((node, slots)) if *node == leader => {
+                    bytes += batch.bytes.len();
+                    if bytes > self.config.request_bytes_max {
+                        break;
+                    }
+                    slots.push(index);
+                }
+                Some(_other_leader) => {}
+            }
+        }
+        chosen
+    }
+
+    /// Sends one batch of each slot. On `Err` nothing was sent and nothing has changed.
+    async fn send_to(&mut self, node: NodeId, slots: &[usize]) -> Result<()> {
+        let open = self.links.get(&node).and_then(|link| link.connection.clone()).filter(Connection::is_open);
+        let connection = match open {
+            Some(connection) => connection,
+            None => {
+                let connection = self.client.open(node).await?;
+                self.links.entry(node).or_default().connection = Some(connection.clone());
+                connection
+            }
+        };
+        let (request, batches) = self.request(slots);
+        let mut pending = connection.send(&request).await?;
+        for (slot, base_sequence, _bytes) in &batches {
+            self.slots[*slot].queue.sent(*base_sequence);
+        }
+        self.links.entry(node).or_default().in_flight += 1;
+        let sent = Sent { node, batches };
+        self.answers.push(Box::pin(async move {
+            let answer = pending.answer().await;
+            (sent, answer)
+        }));
+        Ok(())
+    }
+
+    fn request(&self, slots: &[usize]) -> (ProduceRequest, Vec<(usize, i32, usize)>) {
+        let mut batches = Vec::with_capacity(slots.len());
+        let mut topics: Vec<(usize, Vec<PartitionProduceData>)> = Vec::new();
+        for index in slots {
+            let slot = &self.slots[*index];
+            let Some(batch) = slot.queue.ready() else { continue };
+            batches.push((*index, batch.base_sequence, batch.bytes.len()));
+            let data = PartitionProduceData::default()
+                .with_index(slot.partition.0)
+                .with_records(Some(batch.bytes.clone()));
+            match topics.iter_mut().find(|(topic, _)| *topic == slot.topic) {
+                Some((_, partitions)) => partitions.push(data),
+                None => topics.push((slot.topic, vec![data])),
+            }
+        }
+        let timeout_ms = i32::try_from(self.client.config().request_timeout.as_millis()).unwrap_or(i32::MAX);
+        let request = ProduceRequest::default()
+            .with_transactional_id(
+                self.identity.as_ref().and_then(|identity| identity.transactional_id.clone()),
+            )
+            .with_acks(-1)
+            .with_timeout_ms(timeout_ms)
+            .with_topic_data(
+                topics
+                    .into_iter()
+                    .map(|(topic, partitions)| {
+                        TopicProduceData::default()
+                            .with_name(topic_name(&self.topics[topic].name))
+                            .with_partition_data(partitions)
+                    })
+                    .collect(),
+            );
+        (request, batches)
+    }
+
+    /// Takes one answer.
+    fn judge(&mut self, sent: Sent, answer: Result<ProduceResponse>) -> Result<()> {
+        if let Some(link) = self.links.get_mut(&sent.node) {
+            link.in_flight = link.in_flight.saturating_sub(1);
+        }
+        let response = match answer {
+            Ok(response) => response,
+            Err(error) => {
+                // Sequence numbers make the repeat harmless, whether the broker has the batches or not.
+                let mut result = Ok(());
+                for (slot, base_sequence, _bytes) in sent.batches {
+                    self.slots[slot].queue.failed(base_sequence);
+                    result = result.and(self.postpone(slot, &error));
+                }
+                return result;
+            }
+        };
+        let mut outcomes = HashMap::new();
+        for topic in &response.responses {
+            for partition in &topic.partition_responses {
+                outcomes.insert((topic.name.as_str().to_owned(), partition.index), partition);
+            }
+        }
+        let mut result = Ok(());
+        for (slot, base_sequence, bytes) in sent.batches {
+            let name = &self.topics[self.slots[slot].topic].name;
+            let outcome = outcomes.get(&(name.to_string(), self.slots[slot].partition.0));
+            let one =
+                match outcome {
+                    Some(answer) => {
+                        let message = answer.error_message.as_ref().map(|message| message.as_str());
+                        self.judge_batch(
+                            slot,
+                            base_sequence,
+                            bytes,
+                            answer.error_code,
+                            answer.base_offset,
+                            message,
+                        )
+                    }
+                    None => Err(self
+                        .fail(Error::new(ErrorKind::Abort, format!("the answer leaves out topic '{name}'")))),
+                };
+            result = result.and(one);
+        }
+        result
+    }
+
+    fn judge_batch(
+        &mut self,
+        slot: usize,
+        base_sequence: i32,
+        bytes: usize,
+        code: i16,
+        base_offset: i64,
+        message: Option<&str>,
+    ) -> Result<()> {
+        let topic = Arc::clone(&self.topics[self.slots[slot].topic].name);
+        let partition = self.slots[slot].partition;
+        let error = Error::from_answer(code, message, format_args!("write to {topic}/{partition}"));
+        let class = error.class();
+        if class == ErrorClass::Success {
+            if let Some(record_count) = self.slots[slot].queue.acknowledged(base_sequence) {
+                let first = (base_offset >= 0).then_some(Offset(base_offset));
+                let last = first.map(|first| first.plus(i64::from(record_count) - 1));
+                let written =
+                    Written { topic, partition, record_count, base_offset: first, last_offset: last };
+                self.written.push(written);
+            }
+            self.unacknowledged_bytes = self.unacknowledged_bytes.saturating_sub(bytes);
+            (self.slots[slot].retry_at, self.slots[slot].backoff) = (None, None);
+            return Ok(());
+        }
+        let oldest = self.slots[slot].queue.failed(base_sequence);
+        // A hole in the sequence behind a batch that is being repeated closes by itself.
+        let follows_a_failure = code == KafkaError::OUT_OF_ORDER_SEQUENCE_NUMBER.0 && !oldest;
+        if class.is_retriable() || follows_a_failure {
+            return self.postpone(slot, &error);
+        }
+        Err(self.fail(error))
+    }
+
+    /// Pauses a partition before its batches are sent again.
+    fn postpone(&mut self, slot: usize, error: &Error) -> Result<()> {
+        if !error.is_retriable()
+            && error.code().is_none_or(|code| code != KafkaError::OUT_OF_ORDER_SEQUENCE_NUMBER)
+        {
+            let again = Error::new(error.kind(), error.to_string());
+            return Err(self.fail(again));
+        }
+        let now = self.client.env().clock.now();
+        let concurrent = error.code() == Some(KafkaError::CONCURRENT_TRANSACTIONS);
+        if error.code().is_none() || error.class() == ErrorClass::RefreshMetadata {
+            let topic = self.slots[slot].topic;
+            self.topics[topic].stale = true;
+        }
+        let deadline = self.slots[slot].queue.oldest().map_or(now, |batch| batch.deadline);
+        let client = &self.client;
+        let backoff = self.slots[slot].backoff.get_or_insert_with(|| {
+            let backoff = client.backoff_until(deadline);
+            // The markers of the transaction before are a round trip away.
+            if concurrent { backoff.starting_with(Duration::from_millis(1)) } else { backoff }
+        });
+        match backoff.next_pause() {
+            Some(pause) => {
+                self.slots[slot].retry_at = Some(now + pause);
+                Ok(())
+            }
+            None => {
+                let transactional = self.identity.as_ref().is_some_and(|id| id.transactional_id.is_some());
+                // In a transaction the marker decides, so giving up is safe; outside one the batch may be there.
+                let kind = if transactional { ErrorKind::Abort } else { ErrorKind::Indeterminate };
+                let context = format!("gave up writing: {error}");
+                Err(self.fail(Error::new(kind, context)))
+            }
+        }
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.failed = true;
+        error
+    }
+}

@@ -1,0 +1,9 @@
+//! Transactions: identity and life cycle, apart from the writers that use the identity (KIP-98, KIP-890, KIP-1289,
+//! KIP-1310's idea).
+
+mod session;
+mod stage;
+mod state;
+
+pub use session::{ProducerIdentity, TransactionConfig, TransactionSession};
+pub use stage::StagingOrder;
