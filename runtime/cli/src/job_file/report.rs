@@ -1,0 +1,93 @@
+//! Everything that is wrong with a job file, each fault with its place and what to do about it.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// One fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// Bytes of the text that are at fault.
+    pub(crate) span: Range<usize>,
+    /// What is wrong: lower case, no full stop.
+    pub(crate) message: String,
+    /// What to write instead.
+    pub(crate) help: Option<String>,
+}
+
+/// Collects faults while the file is read; nothing stops at the first one.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// Notes a fault without advice.
+    pub(crate) fn add(&mut self, span: &Range<usize>, message: impl Into<String>) {
+        self.0.push(Problem { span: span.clone(), message: message.into(), help: None });
+    }
+
+    /// Notes a fault and what to do about it.
+    pub(crate) fn add_with_help(
+        &mut self,
+        span: &Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        self.0.push(Problem { span: span.clone(), message: message.into(), help: Some(help.into()) });
+    }
+
+    /// True when nothing was found.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The faults as one error, in the order of the text.
+    pub(crate) fn into_error(mut self, path: &Path, text: &str) -> JobFileError {
+        self.0.sort_by_key(|problem| (problem.span.start, problem.span.end));
+        JobFileError { path: path.to_owned(), text: text.to_owned(), problems: self.0 }
+    }
+}
+
+/// A job file that cannot be used.
+#[derive(Clone, Debug)]
+pub(crate) struct JobFileError {
+    path: PathBuf,
+    text: String,
+    problems: Vec<Problem>,
+}
+
+impl std::error::Error for JobFileError {}
+
+impl fmt::Display for JobFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            write_problem(f, &self.path, &self.text, problem)?;
+        }
+        let plural = if self.problems.len() == 1 { "" } else { "s" };
+        write!(f, "{} error{plural} in {}", self.problems.len(), self.path.display())
+    }
+}
+
+/// Where a byte of the text is: line and column from 1, and the line itself.
+fn place(text: &str, at: usize) -> (usize, usize, &str) {
+    let at = at.min(text.len());
+    let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
+    let line = text[..start].matches('\n').count() + 1;
+    (line, text[start..at].chars().count() + 1, text[start..end].trim_end())
+}
+
+fn write_problem(f: &mut fmt::Formatter<'_>, path: &Path, text: &str, problem: &Problem) -> fmt::Result {
+    let (line, column, source) = place(text, problem.span.start);
+    writeln!(f, "{}:{line}:{column}: {}", path.display(), problem.message)?;
+    if !source.is_empty() {
+        let indent: String = source.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let width = text.get(problem.span.clone()).map_or(1, |part| part.lines().next().unwrap_or("").chars().count());
+        let marker = "^".repeat(width.clamp(1, 60));
+        writeln!(f, "{line:>5} | {source}")?;
+        writeln!(f, "      | {indent}{marker}")?;
+    }
+    if let Some(help) = &problem.help {
+        writeln!(f, "      = {help}")?;
+    }
+    writeln!(f)
+}

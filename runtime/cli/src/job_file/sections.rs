@@ -1,0 +1,314 @@
+//! The sections of a job file, one function each, and the checks across them.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sharestream_base::HostPort;
+
+use super::columns;
+use super::group_config;
+use super::model::{
+    AckModeSetting, Brokers, CheckpointSettings, Column, JobFile, SinkFormat, SinkSettings, SourceFormat,
+    SourceSettings, Sql,
+};
+use super::reader::{At, Section};
+use super::report::Problems;
+use super::suggest;
+
+/// More subtasks than this cannot help on one machine.
+const PARALLELISM_MAX: i64 = 64;
+const INTERVAL_DEFAULT: Duration = Duration::from_millis(200);
+
+/// Values that checks across sections need, with their places.
+#[derive(Default)]
+struct Named {
+    topics: Vec<At<String>>,
+    columns: Option<Vec<At<Column>>>,
+    sink_topic: Option<At<String>>,
+    sink_key: Option<At<String>>,
+    dead_letter_topic: Option<At<String>>,
+    transform: Option<Range<usize>>,
+}
+
+/// Reads the whole file. `None` when anything that has no default is missing or wrong; then `problems` says what.
+pub(crate) fn read(mut file: Section<'_>, path: &Path, text: &str, problems: &mut Problems) -> Option<JobFile> {
+    let end = text.len();
+    let mut named = Named::default();
+    let job = file.required_section("job", "name = \"delayed-flights\"", end, problems);
+    let job = job.and_then(|section| read_job(section, problems));
+    let source = file.required_section("source", "topics = [\"flights\"]", end, problems);
+    let source = source.and_then(|section| read_source(section, &mut named, problems));
+    let transform = file.section("transform", problems);
+    let transform = transform.and_then(|section| read_transform(section, text, &mut named, problems));
+    let sink = file.required_section("sink", "topic = \"delayed-flights\"", end, problems);
+    let sink = sink.and_then(|section| read_sink(section, &mut named, problems));
+    if let Some(section) = file.section("dead_letter", problems) {
+        read_dead_letter(section, &mut named, problems);
+    }
+    let checkpoint = file.section("checkpoint", problems);
+    let checkpoint = read_checkpoint(checkpoint, path, problems);
+    let ack = file.section("ack", problems);
+    let ack_mode = ack.map_or(Some(AckModeSetting::Auto), |section| read_ack(section, problems));
+    file.finish(problems);
+    check(&named, problems);
+    let (job, instance) = job?;
+    Some(JobFile {
+        path: path.to_owned(),
+        job,
+        instance,
+        source: source?,
+        transform,
+        sink: sink?,
+        dead_letter_topic: named.dead_letter_topic.map(|topic| topic.value),
+        checkpoint: checkpoint?,
+        ack_mode: ack_mode?,
+    })
+}
+
+fn read_job(mut section: Section<'_>, problems: &mut Problems) -> Option<(String, String)> {
+    let name = section.required_string("name", "delayed-flights", problems);
+    let instance = section.string("instance", problems);
+    section.finish(problems);
+    for id in name.iter().chain(&instance) {
+        check_id(id, "a job name or instance", problems);
+    }
+    Some((name?.value, instance.map_or_else(|| "main".to_owned(), |instance| instance.value)))
+}
+
+fn read_source(mut section: Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<SourceSettings> {
+    let brokers = read_brokers(&mut section, problems);
+    if section.require("topics", "topics = [\"flights\"]", problems) {
+        named.topics = section.strings("topics", problems).unwrap_or_default();
+    }
+    for topic in &named.topics {
+        check_id(topic, "a topic name", problems);
+    }
+    let group = section.required_string("group", "flights-delays", problems);
+    let format = read_format(&mut section, named, problems);
+    let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
+    let config = section.section("group_config", problems);
+    let config = config.map(|section| group_config::read(&section, problems)).unwrap_or_default();
+    section.finish(problems);
+    Some(SourceSettings {
+        brokers: brokers?,
+        topics: named.topics.iter().map(|topic| topic.value.clone()).collect(),
+        group: group?.value,
+        group_config: config.into_iter().map(|(key, at)| (key, at.value)).collect(),
+        format: format?,
+        parallelism: subtasks(parallelism),
+    })
+}
+
+fn read_brokers(section: &mut Section<'_>, problems: &mut Problems) -> Option<Brokers> {
+    if !section.require("brokers", "brokers = \"localhost:9092\" (or \"embedded\")", problems) {
+        return None;
+    }
+    let given = section.strings("brokers", problems)?;
+    if let [one] = given.as_slice()
+        && one.value == "embedded"
+    {
+        return Some(Brokers::Embedded);
+    }
+    let mut addresses = Vec::new();
+    for at in &given {
+        for part in at.value.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match part.parse::<HostPort>() {
+                Ok(address) => addresses.push(address),
+                Err(_) => {
+                    let message = format!("source.brokers: '{part}' is not host:port");
+                    let help = match suggest::nearest(part, ["embedded"]) {
+                        Some(_) => "did you mean \"embedded\"?".to_owned(),
+                        None => format!("write for example \"{part}:9092\", or \"embedded\""),
+                    };
+                    problems.add_with_help(&at.span, message, help);
+                    return None;
+                }
+            }
+        }
+    }
+    if addresses.is_empty() {
+        let span = given.first().map_or_else(|| section.span().clone(), |at| at.span.clone());
+        problems.add_with_help(&span, "source.brokers names no broker", "write \"localhost:9092\" or \"embedded\"");
+        return None;
+    }
+    Some(Brokers::Addresses(addresses))
+}
+
+#[derive(Clone, Copy)]
+enum FormatName {
+    Csv,
+    Json,
+    Raw,
+}
+
+fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<SourceFormat> {
+    const NAMES: [(&str, FormatName); 3] =
+        [("csv", FormatName::Csv), ("json", FormatName::Json), ("raw", FormatName::Raw)];
+    let there = section.require("format", "format = \"csv\" (or json, raw)", problems);
+    let format = if there { section.one_of("format", &NAMES, problems) } else { None };
+    let nulls = section.strings("nulls", problems);
+    // Columns are read even where they make no sense, so that the fault is named and not "unknown key".
+    let has_columns = section.table().contains_key("columns");
+    let wants_columns = format.as_ref().is_some_and(|format| !matches!(format.value, FormatName::Raw));
+    let columns = if has_columns || wants_columns { columns::read(section, problems) } else { None };
+    let _ = section.value("columns");
+    named.columns = columns.clone();
+    let columns = columns.map(|columns| columns.into_iter().map(|column| column.value).collect());
+    let format = format?;
+    if let (Some(nulls), FormatName::Json | FormatName::Raw) = (&nulls, format.value) {
+        let span = nulls.first().map_or_else(|| format.span.clone(), |null| null.span.clone());
+        problems.add_with_help(&span, "source.nulls is for format = \"csv\" only", "remove it: JSON has its own null");
+    }
+    match format.value {
+        FormatName::Csv => {
+            let nulls = nulls.map(|nulls| nulls.into_iter().map(|null| null.value).collect());
+            Some(SourceFormat::Csv { columns: columns?, nulls: nulls.unwrap_or_else(|| vec![String::new()]) })
+        }
+        FormatName::Json => Some(SourceFormat::Json { columns: columns? }),
+        FormatName::Raw => {
+            if has_columns {
+                let message = "source.columns cannot be used with format = \"raw\"";
+                problems.add_with_help(&format.span, message, "raw records have one column, 'value'; remove one of the two");
+            }
+            Some(SourceFormat::Raw)
+        }
+    }
+}
+
+fn read_transform(
+    mut section: Section<'_>,
+    text: &str,
+    named: &mut Named,
+    problems: &mut Problems,
+) -> Option<Sql> {
+    let sql = section.required_string("sql", "SELECT carrier, flight FROM source", problems);
+    section.finish(problems);
+    let sql = sql?;
+    named.transform = Some(sql.span.clone());
+    // The newline right behind """ is not part of the string, so the statement starts on the next line.
+    let opening = text.get(sql.span.clone()).unwrap_or("");
+    let skipped = ["\"\"\"\n", "\"\"\"\r\n", "'''\n", "'''\r\n"].iter().any(|open| opening.starts_with(open));
+    let line = text[..sql.span.start].matches('\n').count() + 1 + usize::from(skipped);
+    Some(Sql { text: sql.value, first_line: line })
+}
+
+fn read_sink(mut section: Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<SinkSettings> {
+    const FORMATS: [(&str, SinkFormat); 2] = [("json", SinkFormat::Json), ("csv", SinkFormat::Csv)];
+    let topic = section.required_string("topic", "delayed-flights", problems);
+    let key = section.string("key", problems);
+    let format = section.one_of("format", &FORMATS, problems);
+    let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
+    let partitions = section.integer("partitions", 1..=10_000, problems);
+    section.finish(problems);
+    if let Some(topic) = &topic {
+        check_id(topic, "a topic name", problems);
+    }
+    if let (Some(parallelism), Some(partitions)) = (&parallelism, &partitions)
+        && parallelism.value > partitions.value
+    {
+        let message = "sink.parallelism is larger than sink.partitions, but each sink subtask needs a partition";
+        problems.add_with_help(&parallelism.span, message, format!("use at most {}", partitions.value));
+    }
+    named.sink_topic = topic.clone();
+    named.sink_key = key.clone();
+    Some(SinkSettings {
+        topic: topic?.value,
+        key: key.map(|key| key.value),
+        format: format.map_or(SinkFormat::Json, |format| format.value),
+        parallelism: subtasks(parallelism),
+        partitions: partitions.and_then(|partitions| i32::try_from(partitions.value).ok()),
+    })
+}
+
+fn read_dead_letter(mut section: Section<'_>, named: &mut Named, problems: &mut Problems) {
+    named.dead_letter_topic = section.required_string("topic", "flights-rejected", problems);
+    section.finish(problems);
+    if let Some(topic) = &named.dead_letter_topic {
+        check_id(topic, "a topic name", problems);
+    }
+}
+
+fn read_checkpoint(
+    section: Option<Section<'_>>,
+    path: &Path,
+    problems: &mut Problems,
+) -> Option<CheckpointSettings> {
+    let Some(mut section) = section else {
+        return Some(CheckpointSettings { directory: None, interval: INTERVAL_DEFAULT });
+    };
+    let directory = section.string("directory", problems);
+    let allowed = Duration::from_millis(1)..=Duration::from_secs(600);
+    let interval = section.duration("interval", allowed, problems);
+    section.finish(problems);
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Some(CheckpointSettings {
+        directory: directory.map(|directory| folder.join(PathBuf::from(directory.value))),
+        interval: interval.map_or(INTERVAL_DEFAULT, |interval| interval.value),
+    })
+}
+
+fn read_ack(mut section: Section<'_>, problems: &mut Problems) -> Option<AckModeSetting> {
+    const MODES: [(&str, Option<AckModeSetting>); 4] = [
+        ("auto", Some(AckModeSetting::Auto)),
+        ("transactional", Some(AckModeSetting::Transactional)),
+        ("at-least-once", Some(AckModeSetting::AtLeastOnce)),
+        ("ledger", None),
+    ];
+    let mode = section.one_of("mode", &MODES, problems);
+    section.finish(problems);
+    let Some(mode) = mode else { return Some(AckModeSetting::Auto) };
+    if mode.value.is_none() {
+        let message = "ack.mode = \"ledger\" is not available yet";
+        problems.add_with_help(&mode.span, message, "use \"transactional\" or \"auto\"; \"at-least-once\" may double records");
+    }
+    mode.value
+}
+
+fn subtasks(parallelism: Option<At<i64>>) -> usize {
+    parallelism.and_then(|parallelism| usize::try_from(parallelism.value).ok()).unwrap_or(1)
+}
+
+/// Kafka's rule for topic names; job names and instances become parts of transactional ids and folder names.
+fn check_id(id: &At<String>, what: &str, problems: &mut Problems) {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if id.value.is_empty() || id.value.len() > 249 || !id.value.chars().all(good) {
+        let message = format!("'{}' is not {what}", id.value);
+        problems.add_with_help(&id.span, message, "use letters, digits, '.', '_' and '-', at most 249 of them");
+    }
+}
+
+/// Faults that no section shows alone.
+fn check(named: &Named, problems: &mut Problems) {
+    for (index, topic) in named.topics.iter().enumerate() {
+        if named.topics[..index].iter().any(|other| other.value == topic.value) {
+            problems.add(&topic.span, format!("topic '{}' is listed twice", topic.value));
+        }
+    }
+    let is_source = |topic: &At<String>| named.topics.iter().any(|source| source.value == topic.value);
+    if let Some(sink) = named.sink_topic.as_ref().filter(|topic| is_source(topic)) {
+        let message = format!("sink.topic '{}' is also a source: the job would read its own output", sink.value);
+        problems.add_with_help(&sink.span, message, "write to another topic");
+    }
+    if let Some(topic) = &named.dead_letter_topic {
+        if is_source(topic) {
+            let message = format!("dead_letter.topic '{}' is also a source: bad records would come round", topic.value);
+            problems.add_with_help(&topic.span, message, "write to another topic");
+        }
+        if named.sink_topic.as_ref().is_some_and(|sink| sink.value == topic.value) {
+            let message = format!("dead_letter.topic '{}' is also the sink's topic", topic.value);
+            problems.add_with_help(&topic.span, message, "dead letters keep the record as it came; use a topic of their own");
+        }
+    }
+    // With SQL the sink sees what the SELECT lists; the planner checks the key then.
+    if let (Some(key), Some(columns), None) = (&named.sink_key, &named.columns, &named.transform)
+        && !columns.iter().any(|column| column.value.name == key.value)
+    {
+        let names: Vec<&str> = columns.iter().map(|column| column.value.name.as_str()).collect();
+        let help = match suggest::nearest(&key.value, names.iter().copied()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("columns: {}", names.join(", ")),
+        };
+        problems.add_with_help(&key.span, format!("sink.key '{}' is not a column", key.value), help);
+    }
+}

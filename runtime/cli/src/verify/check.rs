@@ -1,0 +1,275 @@
+//! The check itself: a pure function from facts to a report.
+//!
+//! For every offset below the share-partition start offset it asks for exactly one fate, for every effect for the
+//! committed outcome that covers it, and for every outcome for its effects (DESIGN sections 1 and 9).
+
+use std::collections::HashMap;
+
+use sharestream_core::decision::{Decision, SourcePartition};
+
+use super::facts::{Claim, Effect, Expected, Facts, PartitionFacts};
+use super::report::{Fault, Report, Violation};
+
+/// What is known about one offset.
+#[derive(Clone, Copy, Default)]
+struct Fate {
+    decision: Option<Decision>,
+    /// Committed outcomes that decided on it.
+    claims: u16,
+    /// Different ordinals that were output.
+    outputs: u32,
+    /// Sum of the digests of those.
+    digest: u64,
+    /// Dead letters, copies not counted.
+    dead_letters: u32,
+}
+
+/// Offsets `base..base + fates.len()` of one partition.
+struct Window<'a> {
+    facts: &'a PartitionFacts,
+    base: i64,
+    fates: Vec<Fate>,
+}
+
+impl Window<'_> {
+    fn fate(&mut self, offset: i64) -> Option<&mut Fate> {
+        let index = usize::try_from(offset.checked_sub(self.base)?).ok()?;
+        self.fates.get_mut(index)
+    }
+
+    fn expected(&self, offset: i64) -> Expected {
+        usize::try_from(offset - self.facts.initial)
+            .ok()
+            .and_then(|index| self.facts.expected.get(index).copied())
+            .unwrap_or(Expected::NoRecord)
+    }
+
+    fn violation(&self, fault: Fault, offset: i64) -> Violation {
+        Violation {
+            fault,
+            topic: self.facts.topic.clone(),
+            partition: self.facts.source.partition.0,
+            first: offset,
+            last: offset,
+            detail: None,
+        }
+    }
+}
+
+/// Checks the facts. Never fails: what cannot be judged is a note of the report.
+pub(crate) fn check(facts: &Facts) -> Report {
+    let mut report = Report {
+        records_out: facts.outputs.len() as u64,
+        dead_lettered: facts.dead_letters.len() as u64,
+        open_transactions: facts.open_transactions.len() as u64,
+        ..Report::default()
+    };
+    let mut claims: HashMap<SourcePartition, Vec<&Claim>> = HashMap::new();
+    for claim in &facts.claims {
+        claims.entry(claim.source).or_default().push(claim);
+    }
+    let outputs = by_source(&facts.outputs);
+    let dead_letters = by_source(&facts.dead_letters);
+    for partition in &facts.partitions {
+        let claims = claims.get(&partition.source).map_or(&[][..], Vec::as_slice);
+        let outputs = outputs.get(&partition.source).map_or(&[][..], Vec::as_slice);
+        let dead_letters = dead_letters.get(&partition.source).map_or(&[][..], Vec::as_slice);
+        let mut window = window(partition, claims, outputs, dead_letters);
+        apply_claims(&mut window, claims, facts.exactly_once, &mut report);
+        apply_effects(&mut window, outputs, Kind::Output, &mut report);
+        apply_effects(&mut window, dead_letters, Kind::DeadLetter, &mut report);
+        judge(&window, facts.has_dead_letter_topic, &mut report);
+    }
+    note_strangers(facts, &mut report);
+    report
+}
+
+fn by_source(effects: &[Effect]) -> HashMap<SourcePartition, Vec<&Effect>> {
+    let mut map: HashMap<SourcePartition, Vec<&Effect>> = HashMap::new();
+    for effect in effects {
+        map.entry(effect.source).or_default().push(effect);
+    }
+    for effects in map.values_mut() {
+        effects.sort_by_key(|effect| (effect.offset, effect.ordinal, effect.at.partition, effect.at.offset));
+    }
+    map
+}
+
+fn window<'a>(
+    facts: &'a PartitionFacts,
+    claims: &[&Claim],
+    outputs: &[&Effect],
+    dead_letters: &[&Effect],
+) -> Window<'a> {
+    let effects = || outputs.iter().chain(dead_letters).map(|effect| effect.offset);
+    let known_end = facts.initial + i64::try_from(facts.expected.len()).unwrap_or(i64::MAX);
+    let base = effects().chain(claims.iter().map(|claim| claim.first)).min().unwrap_or(facts.initial);
+    let base = base.min(facts.initial).max(0);
+    let end = effects().chain(claims.iter().map(|claim| claim.last)).max().map_or(base, |last| last + 1);
+    let end = end.max(facts.start_offset).max(known_end);
+    let length = usize::try_from(end - base).unwrap_or(0);
+    Window { facts, base, fates: vec![Fate::default(); length] }
+}
+
+fn apply_claims(window: &mut Window<'_>, claims: &[&Claim], exactly_once: bool, report: &mut Report) {
+    for claim in claims {
+        for offset in claim.first..=claim.last {
+            let Some(fate) = window.fate(offset) else { continue };
+            // The last outcome stands: where two overlap, that is a violation of its own below.
+            fate.decision = Some(claim.decision);
+            fate.claims = fate.claims.saturating_add(1);
+        }
+    }
+    let mut offset = window.base;
+    for index in 0..window.fates.len() {
+        let claims = window.fates[index].claims;
+        if claims > 1 && exactly_once {
+            let violation = window.violation(Fault::DecidedTwice, offset);
+            report.violated(violation, 1);
+        } else if claims > 1 {
+            report.decided_twice += 1;
+        }
+        offset += 1;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Output,
+    DeadLetter,
+}
+
+/// `effects` are sorted by source offset and ordinal, so copies are neighbours.
+fn apply_effects(window: &mut Window<'_>, effects: &[&Effect], kind: Kind, report: &mut Report) {
+    let mut index = 0;
+    while index < effects.len() {
+        let first = effects[index];
+        let copies = effects[index..]
+            .iter()
+            .take_while(|effect| (effect.offset, effect.ordinal) == (first.offset, first.ordinal))
+            .count();
+        if copies > 1 {
+            let fault = match kind {
+                Kind::Output => Fault::OutputDoubled,
+                Kind::DeadLetter => Fault::DeadLetterDoubled,
+            };
+            let places: Vec<String> =
+                effects[index..index + copies].iter().take(3).map(|effect| effect.at.to_string()).collect();
+            let mut violation = window.violation(fault, first.offset);
+            violation.detail = Some(format!("at {}", places.join(", ")));
+            report.violated(violation, copies as u64 - 1);
+        }
+        if let Some(fate) = window.fate(first.offset) {
+            match kind {
+                Kind::Output => {
+                    fate.outputs += 1;
+                    fate.digest = fate.digest.wrapping_add(first.digest);
+                }
+                Kind::DeadLetter => fate.dead_letters += 1,
+            }
+        }
+        index += copies;
+    }
+}
+
+fn judge(window: &Window<'_>, has_dead_letter_topic: bool, report: &mut Report) {
+    let facts = window.facts;
+    for (index, fate) in window.fates.iter().enumerate() {
+        let offset = window.base + i64::try_from(index).unwrap_or(i64::MAX);
+        let expected = window.expected(offset);
+        // Below `initial` the input is gone: outcomes there cannot be compared with it.
+        let is_known = offset >= facts.initial;
+        let is_record = is_known && expected != Expected::NoRecord;
+        if is_record {
+            match fate.decision {
+                Some(_) => report.records_in += 1,
+                None if offset >= facts.start_offset => report.remaining += 1,
+                None => {}
+            }
+        }
+        let mut violated = |fault| report.violated(window.violation(fault, offset), 1);
+        match fate.decision {
+            None => {
+                if is_record && offset < facts.start_offset {
+                    violated(Fault::PassedWithoutOutcome);
+                }
+                if fate.outputs > 0 {
+                    violated(Fault::OutputWithoutOutcome);
+                }
+                if fate.dead_letters > 0 {
+                    violated(Fault::DeadLetterWithoutOutcome);
+                }
+            }
+            Some(Decision::Accept) => {
+                if fate.dead_letters > 0 {
+                    violated(Fault::DeadLetterWithoutOutcome);
+                }
+                judge_accepted(fate, expected, &mut violated);
+                if is_record && fate.outputs == 0 {
+                    report.filtered += 1;
+                }
+            }
+            Some(Decision::Reject) => {
+                if fate.outputs > 0 {
+                    violated(Fault::OutputWithoutOutcome);
+                }
+                if fate.dead_letters == 0 && has_dead_letter_topic {
+                    violated(Fault::DeadLetterMissing);
+                }
+                if matches!(expected, Expected::Rows { .. }) {
+                    report.dead_letters_without_fault += 1;
+                }
+            }
+            Some(Decision::Gap) => {
+                if is_record {
+                    violated(Fault::RecordAsGap);
+                }
+                if fate.outputs > 0 {
+                    violated(Fault::OutputWithoutOutcome);
+                }
+                if fate.dead_letters > 0 {
+                    violated(Fault::DeadLetterWithoutOutcome);
+                }
+            }
+        }
+    }
+    judge_share_state(window, report);
+}
+
+fn judge_accepted(fate: &Fate, expected: Expected, violated: &mut impl FnMut(Fault)) {
+    match expected {
+        Expected::NoRecord | Expected::Record => {}
+        Expected::Rejected if fate.outputs == 0 => violated(Fault::FaultyRecordAccepted),
+        Expected::Rejected => violated(Fault::OutputDiffers),
+        Expected::Rows { count, .. } if fate.outputs < count => violated(Fault::OutputMissing),
+        Expected::Rows { count, digest } => {
+            if fate.outputs > count || fate.digest != digest {
+                violated(Fault::OutputDiffers);
+            }
+        }
+    }
+}
+
+/// The decided prefix must lie below the start offset: an outcome is committed together with its acknowledgements.
+fn judge_share_state(window: &Window<'_>, report: &mut Report) {
+    let mut offset = window.facts.start_offset_after.max(window.base);
+    while let Some(fate) = usize::try_from(offset - window.base).ok().and_then(|index| window.fates.get(index)) {
+        if fate.decision.is_none() {
+            break;
+        }
+        report.violated(window.violation(Fault::OutcomeNotAcknowledged, offset), 1);
+        offset += 1;
+    }
+}
+
+/// Effects and outcomes of source partitions that are not the job's: another topic under the same name, most likely.
+fn note_strangers(facts: &Facts, report: &mut Report) {
+    let is_ours = |source: &SourcePartition| facts.partitions.iter().any(|partition| partition.source == *source);
+    for (what, effects) in [("output", &facts.outputs), ("dead letter", &facts.dead_letters)] {
+        let strangers = effects.iter().filter(|effect| !is_ours(&effect.source)).count();
+        if strangers > 0 {
+            let note = format!("{strangers} {what} records come from topics that the job file does not name");
+            report.notes.push(note);
+        }
+    }
+}

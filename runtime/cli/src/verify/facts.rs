@@ -1,0 +1,136 @@
+//! What a check knows: plain values collected from the topics and the share state, nothing from the job itself.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sharestream_core::decision::{Decision, SourcePartition};
+
+/// Where a record stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Topic.
+    pub(crate) topic: Arc<str>,
+    /// Partition.
+    pub(crate) partition: i32,
+    /// Offset.
+    pub(crate) offset: i64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]@{}", self.topic, self.partition, self.offset)
+    }
+}
+
+/// What one input offset must have become, by recomputing the transform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// No deliverable record: a control record, an aborted one, a compaction hole, or beyond what is kept.
+    NoRecord,
+    /// A record; what it becomes was not recomputed.
+    Record,
+    /// A record that does not decode, or whose SQL fails: a dead letter.
+    Rejected,
+    /// A record that becomes `count` rows (none: it is filtered), whose digests add up to `digest`.
+    Rows {
+        /// Number of output records.
+        count: u32,
+        /// Wrapping sum of their [`digest`]s.
+        digest: u64,
+    },
+}
+
+/// One source partition.
+#[derive(Clone, Debug)]
+pub(crate) struct PartitionFacts {
+    /// Topic name.
+    pub(crate) topic: Arc<str>,
+    /// Topic id and partition.
+    pub(crate) source: SourcePartition,
+    /// First offset that the group was to process.
+    pub(crate) initial: i64,
+    /// Share-partition start offset, read *before* the outcome topic: everything below it is final.
+    pub(crate) start_offset: i64,
+    /// The same, read *after* the outcome topic and after waiting for it: every decided prefix is below it.
+    pub(crate) start_offset_after: i64,
+    /// By offset from `initial`.
+    pub(crate) expected: Vec<Expected>,
+}
+
+/// One committed record of the output or dead letter topic.
+#[derive(Clone, Debug)]
+pub(crate) struct Effect {
+    /// Where it stands.
+    pub(crate) at: Place,
+    /// Source partition that its provenance names.
+    pub(crate) source: SourcePartition,
+    /// Source offset that its provenance names.
+    pub(crate) offset: i64,
+    /// Which of the rows of that offset it is.
+    pub(crate) ordinal: i32,
+    /// [`digest`] of key and value.
+    pub(crate) digest: u64,
+}
+
+/// One decided range of one committed outcome record.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// Where the outcome record stands.
+    pub(crate) at: Place,
+    /// Checkpoint of the record.
+    pub(crate) checkpoint: u64,
+    /// Source partition decided on.
+    pub(crate) source: SourcePartition,
+    /// First offset.
+    pub(crate) first: i64,
+    /// Last offset, inclusive.
+    pub(crate) last: i64,
+    /// The decision.
+    pub(crate) decision: Decision,
+}
+
+/// A transaction that is neither committed nor aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OpenTransaction {
+    /// Transactional id.
+    pub(crate) transactional_id: String,
+    /// State, as the coordinator names it.
+    pub(crate) state: String,
+}
+
+/// Everything a check looks at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// True when the job promises exactly once; then deciding an offset twice is a fault of its own.
+    pub(crate) exactly_once: bool,
+    /// True when the job has a dead letter topic; else a rejected record leaves no trace.
+    pub(crate) has_dead_letter_topic: bool,
+    /// Source partitions.
+    pub(crate) partitions: Vec<PartitionFacts>,
+    /// Committed outcome ranges, in the order of the outcome topic.
+    pub(crate) claims: Vec<Claim>,
+    /// Committed output.
+    pub(crate) outputs: Vec<Effect>,
+    /// Committed dead letters.
+    pub(crate) dead_letters: Vec<Effect>,
+    /// What is still open.
+    pub(crate) open_transactions: Vec<OpenTransaction>,
+}
+
+/// Digest of one output record, the same on every machine (FNV-1a over ordinal, key and value with their lengths).
+pub(crate) fn digest(ordinal: i32, key: Option<&[u8]>, value: Option<&[u8]>) -> u64 {
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut feed = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(PRIME);
+        }
+    };
+    feed(&ordinal.to_le_bytes());
+    for part in [key, value] {
+        let length = part.map_or(-1, |part| i64::try_from(part.len()).unwrap_or(i64::MAX));
+        feed(&length.to_le_bytes());
+        feed(part.unwrap_or_default());
+    }
+    hash
+}

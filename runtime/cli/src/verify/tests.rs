@@ -1,0 +1,195 @@
+//! Planted faults: each must be named, counted in its column, and placed.
+
+use std::sync::Arc;
+
+use sharestream_base::ids::{PartitionIndex, TopicId};
+use sharestream_core::decision::{Decision, SourcePartition};
+
+use super::*;
+
+fn source() -> SourcePartition {
+    SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(3) }
+}
+
+/// Ten offsets: 0..=2 output, 3 and 4 filtered, 5 dead-lettered, 6 a gap, 7 output twice (ordinals 0 and 1),
+/// 8 and 9 not yet processed. Two outcomes: 0..=4 and 5..=7.
+fn right() -> Facts {
+    let rows = |offset: i64, ordinals: i32| Expected::Rows {
+        count: ordinals.unsigned_abs(),
+        digest: (0..ordinals).fold(0u64, |sum, ordinal| sum.wrapping_add(value_digest(offset, ordinal))),
+    };
+    let expected = vec![
+        rows(0, 1),
+        rows(1, 1),
+        rows(2, 1),
+        rows(3, 0),
+        rows(4, 0),
+        Expected::Rejected,
+        Expected::NoRecord,
+        rows(7, 2),
+        rows(8, 1),
+        rows(9, 1),
+    ];
+    Facts {
+        exactly_once: true,
+        has_dead_letter_topic: true,
+        partitions: vec![PartitionFacts {
+            topic: Arc::from("flights"),
+            source: source(),
+            initial: 0,
+            start_offset: 8,
+            start_offset_after: 8,
+            expected,
+        }],
+        claims: vec![
+            claim(1, 0, 4, Decision::Accept),
+            claim(2, 5, 5, Decision::Reject),
+            claim(2, 6, 6, Decision::Gap),
+            claim(2, 7, 7, Decision::Accept),
+        ],
+        outputs: vec![output(0, 0), output(1, 0), output(2, 0), output(7, 0), output(7, 1)],
+        dead_letters: vec![Effect { at: place("rejected", 0), ..output(5, 0) }],
+        open_transactions: Vec::new(),
+    }
+}
+
+fn place(topic: &str, offset: i64) -> Place {
+    Place { topic: Arc::from(topic), partition: 0, offset }
+}
+
+fn claim(checkpoint: u64, first: i64, last: i64, decision: Decision) -> Claim {
+    let at = place("outcomes", i64::try_from(checkpoint).unwrap());
+    Claim { at, checkpoint, source: source(), first, last, decision }
+}
+
+fn value_digest(offset: i64, ordinal: i32) -> u64 {
+    digest(ordinal, Some(b"UA"), Some(format!("{offset}").as_bytes()))
+}
+
+fn output(offset: i64, ordinal: i32) -> Effect {
+    let at = place("delayed", offset * 10 + i64::from(ordinal));
+    Effect { at, source: source(), offset, ordinal, digest: value_digest(offset, ordinal) }
+}
+
+#[test]
+fn a_right_run_has_no_violations_and_adds_up() {
+    let report = check(&right());
+    assert!(report.is_right(), "{:?}", report.violations);
+    assert_eq!((report.records_in, report.remaining), (7, 2));
+    assert_eq!((report.records_out, report.filtered, report.dead_lettered), (5, 2, 1));
+}
+
+type Plant = fn(&mut Facts);
+
+#[test]
+fn every_planted_fault_is_named_and_placed() {
+    let cases: [(&str, Plant, Fault, i64, i64, [u64; 4]); 14] = [
+        ("decided range dropped", |f| drop(f.claims.remove(0)), Fault::PassedWithoutOutcome, 0, 4, [5, 0, 3, 0]),
+        ("dropped range, its outputs", |f| drop(f.claims.remove(0)), Fault::OutputWithoutOutcome, 0, 2, [5, 0, 3, 0]),
+        ("output missing", |f| drop(f.outputs.remove(1)), Fault::OutputMissing, 1, 1, [1, 0, 0, 0]),
+        ("one ordinal missing", |f| drop(f.outputs.pop()), Fault::OutputMissing, 7, 7, [1, 0, 0, 0]),
+        ("output doubled", |f| f.outputs.push(output(2, 0)), Fault::OutputDoubled, 2, 2, [0, 1, 0, 0]),
+        ("output without outcome", |f| f.outputs.push(output(8, 0)), Fault::OutputWithoutOutcome, 8, 8, [0, 0, 1, 0]),
+        ("dead letter missing", |f| f.dead_letters.clear(), Fault::DeadLetterMissing, 5, 5, [1, 0, 0, 0]),
+        (
+            "dead letter doubled",
+            |f| f.dead_letters.push(f.dead_letters[0].clone()),
+            Fault::DeadLetterDoubled,
+            5,
+            5,
+            [0, 1, 0, 0],
+        ),
+        (
+            "dead letter of an accepted record",
+            |f| f.dead_letters.push(output(3, 0)),
+            Fault::DeadLetterWithoutOutcome,
+            3,
+            3,
+            [0, 0, 1, 0],
+        ),
+        ("record called a gap", |f| f.claims[3].decision = Decision::Gap, Fault::RecordAsGap, 7, 7, [1, 0, 1, 0]),
+        (
+            "acknowledgement not applied",
+            |f| f.partitions[0].start_offset_after = 6,
+            Fault::OutcomeNotAcknowledged,
+            6,
+            7,
+            [0, 0, 2, 0],
+        ),
+        ("content changed", |f| f.outputs[0].digest = 1, Fault::OutputDiffers, 0, 0, [0, 0, 0, 1]),
+        (
+            "bad record swallowed",
+            |f| {
+                f.claims[1].decision = Decision::Accept;
+                f.dead_letters.clear();
+            },
+            Fault::FaultyRecordAccepted,
+            5,
+            5,
+            [1, 0, 0, 0],
+        ),
+        (
+            "filtered record output",
+            |f| f.outputs.push(output(4, 0)),
+            Fault::OutputDiffers,
+            4,
+            4,
+            [0, 0, 0, 1],
+        ),
+    ];
+    for (name, plant, fault, first, last, counts) in cases {
+        let mut facts = right();
+        plant(&mut facts);
+        let report = check(&facts);
+        assert!(!report.is_right(), "{name}");
+        let found = report.violations.iter().find(|v| v.fault == fault && v.first == first);
+        let found = found.unwrap_or_else(|| panic!("{name}: {:?}", report.violations));
+        assert_eq!((&*found.topic, found.partition, found.last), ("flights", 3, last), "{name}");
+        assert_eq!([report.lost, report.doubled, report.torn, report.wrong], counts, "{name}");
+    }
+}
+
+#[test]
+fn deciding_twice_is_a_violation_only_where_exactly_once_is_promised() {
+    let mut facts = right();
+    facts.claims.push(claim(3, 4, 5, Decision::Accept));
+    facts.claims.push(claim(4, 5, 5, Decision::Reject));
+    let report = check(&facts);
+    assert_eq!((report.decided_twice, report.violation_count), (2, 2));
+    assert_eq!(report.violations[0].to_string(), "flights[3] offsets 4 to 5 (2): decided twice: two committed outcomes claim it");
+    facts.exactly_once = false;
+    let report = check(&facts);
+    assert_eq!((report.decided_twice, report.is_right()), (2, true));
+}
+
+#[test]
+fn an_open_transaction_is_not_right() {
+    let mut facts = right();
+    facts.open_transactions.push(OpenTransaction { transactional_id: "late".into(), state: "Ongoing".into() });
+    let report = check(&facts);
+    assert!(!report.is_right());
+    assert_eq!(report.open_transactions, 1);
+}
+
+#[test]
+fn outcomes_below_what_retention_kept_are_not_judged_against_the_input() {
+    let mut facts = right();
+    facts.partitions[0].initial = 3;
+    facts.partitions[0].expected.drain(..3);
+    let report = check(&facts);
+    assert!(report.is_right(), "{:?}", report.violations);
+    assert_eq!(report.records_in, 4);
+}
+
+#[test]
+fn a_doubled_output_is_placed_where_a_reader_finds_it() {
+    let mut facts = right();
+    let mut copy = output(2, 0);
+    copy.at.offset = 99;
+    facts.outputs.push(copy);
+    let text = check(&facts).violations[0].to_string();
+    assert_eq!(
+        text,
+        "flights[3] offset 2: doubled: its output is there more than once (at delayed[0]@20, delayed[0]@99)"
+    );
+}
