@@ -1,1 +1,42 @@
-//! Embedded Kafka-protocol broker for development and tests: share groups, transactions, KIP-1289. Not for production.
+//! Embedded Kafka-protocol broker for development and tests: share groups (KIP-932), transactions (KIP-98, KIP-890)
+//! and transactional share acknowledgements (KIP-1289).
+//!
+//! It is **not** a production broker: logs live in memory, nothing is replicated, and there is no access control.
+//! Unmodified Kafka clients work with it over TCP.
+//!
+//! ```text
+//!  client ==TCP== server ── handlers/<api> ──┬── topics ── log::Partition   (records, producer state, markers)
+//!                                            ├── txn::Coordinator           (transaction states and their log)
+//!                                            └── share, group               (share partitions, members, their state log)
+//!                                 peer ──TCP── another node's server        (leaders and coordinators)
+//! ```
+//!
+//! Leaders and coordinators are addressed over the protocol through `peer`, also when they are on the same node:
+//! nothing here calls another role as a local function, so several nodes work like one.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let broker = sharestream_broker::Broker::builder(sharestream_base::Env::system()).start().await?;
+//! println!("listening on {}", broker.bootstrap());
+//! broker.shutdown().await;
+//! # Ok::<_, sharestream_broker::Error>(()) }).unwrap();
+//! ```
+
+mod broker;
+mod cluster;
+mod config;
+mod error;
+mod group;
+mod handlers;
+mod log;
+mod node;
+mod peer;
+mod server;
+mod share;
+mod share_coordinator;
+mod topics;
+mod txn;
+
+pub use broker::{Broker, BrokerBuilder, RunningBroker};
+pub use config::{BrokerConfig, ShareDefaults};
+pub use error::{Error, Result};

@@ -1,0 +1,91 @@
+//! Metadata: nodes, topics, leaders.
+
+use std::sync::Arc;
+
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{BrokerId, MetadataRequest, MetadataResponse, TopicName};
+use kafka_protocol::protocol::StrBytes;
+use sharestream_base::ids::TopicId;
+
+use super::RequestContext;
+use crate::error::ErrorCode;
+use crate::node::Node;
+use crate::topics::{NewTopic, Topic, TopicConfigs};
+
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    context: &RequestContext,
+    request: MetadataRequest,
+) -> MetadataResponse {
+    let cluster = &node.cluster;
+    let brokers = cluster.nodes().into_iter().map(|known| {
+        MetadataResponseBroker::default()
+            .with_node_id(BrokerId(known.node.0))
+            .with_host(StrBytes::from_string(known.address.host))
+            .with_port(i32::from(known.address.port))
+    });
+    // Version 0 has no null: there an empty list asks for all topics.
+    let wanted = request.topics.filter(|topics| context.version > 0 || !topics.is_empty());
+    let topics = match wanted {
+        None => cluster.topics.all().iter().map(|topic| describe(topic)).collect(),
+        Some(wanted) => {
+            let create = node.config.auto_create_topics && request.allow_auto_topic_creation;
+            wanted.iter().map(|topic| look_up(node, topic, create)).collect()
+        }
+    };
+    MetadataResponse::default()
+        .with_brokers(brokers.collect())
+        .with_cluster_id(Some(StrBytes::from_string(cluster.id.clone())))
+        .with_controller_id(BrokerId(node.id.0))
+        .with_topics(topics)
+}
+
+fn look_up(node: &Node, wanted: &MetadataRequestTopic, create: bool) -> MetadataResponseTopic {
+    let topics = &node.cluster.topics;
+    let unknown = |code: ErrorCode| {
+        MetadataResponseTopic::default()
+            .with_error_code(code.code())
+            .with_name(wanted.name.clone())
+            .with_topic_id(wanted.topic_id)
+    };
+    let Some(name) = wanted.name.as_ref().map(|name| name.as_str()) else {
+        let found = topics.by_id(TopicId(wanted.topic_id));
+        return found.map_or_else(|| unknown(ErrorCode::UnknownTopicId), |topic| describe(&topic));
+    };
+    if let Some(topic) = topics.by_name(name) {
+        return describe(&topic);
+    }
+    if !create {
+        return unknown(ErrorCode::UnknownTopicOrPartition);
+    }
+    let partitions = node.config.default_partitions;
+    let new = NewTopic { name: name.to_owned(), partitions, configs: TopicConfigs::new() };
+    let nodes: Vec<_> = node.cluster.nodes().iter().map(|known| known.node).collect();
+    match topics.create(new, &node.config, &nodes) {
+        Ok(topic) => describe(&topic),
+        // Another connection was faster.
+        Err(ErrorCode::TopicAlreadyExists) => unknown(ErrorCode::LeaderNotAvailable),
+        Err(code) => unknown(code),
+    }
+}
+
+fn describe(topic: &Topic) -> MetadataResponseTopic {
+    let partitions = topic.partitions().iter().map(|partition| {
+        let leadership = partition.leadership();
+        let leader = BrokerId(leadership.leader.0);
+        MetadataResponsePartition::default()
+            .with_partition_index(partition.index.0)
+            .with_leader_id(leader)
+            .with_leader_epoch(leadership.epoch.0)
+            .with_replica_nodes(vec![leader])
+            .with_isr_nodes(vec![leader])
+    });
+    MetadataResponseTopic::default()
+        .with_name(Some(TopicName(StrBytes::from_string(topic.name.to_string()))))
+        .with_topic_id(topic.id.0)
+        .with_is_internal(topic.internal)
+        .with_partitions(partitions.collect())
+}

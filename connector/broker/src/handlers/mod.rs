@@ -1,0 +1,199 @@
+//! One file per API: decode is done here, each handler gets a typed request and gives a typed response.
+//!
+//! The table at the end is the one list of what this broker serves; ApiVersions shows it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{Message, Request};
+use sharestream_base::CancellationToken;
+use sharestream_wire::WireError;
+use sharestream_wire::frame::{self, RequestHeader};
+
+use crate::node::Node;
+
+mod add_partitions_to_txn;
+mod alter_share_group_offsets;
+mod api_versions;
+mod create_topics;
+mod delete_records;
+mod delete_share_group_offsets;
+mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+mod describe_producers;
+mod describe_share_group_offsets;
+mod describe_transactions;
+mod end_txn;
+mod fetch;
+mod find_coordinator;
+mod incremental_alter_configs;
+mod init_producer_id;
+mod initialize_share_group_state;
+mod list_groups;
+mod list_offsets;
+mod list_transactions;
+mod metadata;
+mod produce;
+mod read_share_group_state;
+mod share_acknowledge;
+mod share_fetch;
+mod share_group_describe;
+mod share_group_heartbeat;
+mod share_txn_outcome;
+mod txn_share_acknowledge;
+mod write_share_group_state;
+mod write_txn_markers;
+
+/// One accepted connection, numbered within the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// What a handler knows beside the request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestContext {
+    /// The connection that it came on.
+    pub(crate) connection: ConnectionId,
+    /// Triggered when the peer or the node goes away: long waits end early. Work goes on to its end.
+    pub(crate) closed: CancellationToken,
+    /// What the client calls itself.
+    pub(crate) client_id: Option<String>,
+    /// Version of request and response.
+    pub(crate) version: i16,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Dispatched {
+    /// A whole frame to send.
+    Answer(Bytes),
+    /// The request wants none (Produce with acks 0).
+    NoAnswer,
+}
+
+/// A request that cannot be answered; its connection is closed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DispatchError {
+    /// Header, body or response is at fault.
+    #[error("malformed frame: {0}")]
+    Frame(#[from] WireError),
+    /// Not in the table.
+    #[error("api key {api_key} version {version} is not served")]
+    Unsupported {
+        /// Which API.
+        api_key: i16,
+        /// Which version.
+        version: i16,
+    },
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Which API.
+    pub(crate) api_key: i16,
+    /// First version.
+    pub(crate) min: i16,
+    /// Last version.
+    pub(crate) max: i16,
+    /// Not shown to clients: between our own nodes only.
+    pub(crate) hidden: bool,
+}
+
+/// Our own private API keys begin here; Kafka's are far below.
+const PRIVATE_KEYS_FROM: i16 = 10_000;
+
+/// Serves one frame (without its length). Not cancel safe: a handler must run to its end.
+pub(crate) async fn dispatch(
+    node: &Arc<Node>,
+    connection: ConnectionId,
+    closed: &CancellationToken,
+    mut frame: Bytes,
+) -> Result<Dispatched, DispatchError> {
+    let header = frame::decode_request_header(&mut frame)?;
+    let (api_key, version) = (header.api_key, header.api_version);
+    let context =
+        RequestContext { connection, closed: closed.clone(), client_id: header.client_id.clone(), version };
+    let served = SERVED.iter().find(|served| served.api_key == api_key);
+    if served.is_none_or(|served| version < served.min || version > served.max) {
+        if api_key == ApiVersionsRequest::KEY {
+            // KIP-511: a newer client learns our versions from an answer of version 0.
+            let response = api_versions::unsupported_version();
+            return Ok(Dispatched::Answer(frame::encode_response(&response, 0, header.correlation_id)?));
+        }
+        return Err(DispatchError::Unsupported { api_key, version });
+    }
+    if api_key == ProduceRequest::KEY {
+        let request: ProduceRequest = frame::decode_request_body(frame, version)?;
+        let wants_answer = request.acks != 0;
+        let response = Box::pin(produce::handle(node, &context, request)).await;
+        if !wants_answer {
+            return Ok(Dispatched::NoAnswer);
+        }
+        return Ok(Dispatched::Answer(frame::encode_response(&response, version, header.correlation_id)?));
+    }
+    serve_table(node, &context, &header, frame).await.map(Dispatched::Answer)
+}
+
+macro_rules! table {
+    ($( $request:ty => $module:ident [$min:literal, $max:literal] ),* $(,)?) => {
+        /// Every API that is served, in its versions.
+        pub(crate) const SERVED: &[Served] = &[
+            Served { api_key: ProduceRequest::KEY, min: 3, max: 12, hidden: false },
+            $( Served {
+                api_key: <$request as Request>::KEY,
+                min: $min,
+                max: $max,
+                hidden: <$request as Request>::KEY >= PRIVATE_KEYS_FROM,
+            }, )*
+        ];
+
+        // A version that the codec does not know would close the connection at decode.
+        $( const _: () = assert!(
+            <$request as Message>::VERSIONS.min <= $min && <$request as Message>::VERSIONS.max >= $max
+        ); )*
+
+        async fn serve_table(
+            node: &Arc<Node>,
+            context: &RequestContext,
+            header: &RequestHeader,
+            body: Bytes,
+        ) -> Result<Bytes, DispatchError> {
+            match header.api_key {
+                $( <$request as Request>::KEY => {
+                    let request: $request = frame::decode_request_body(body, header.api_version)?;
+                    // Boxed: else the future of every connection would be as large as the largest handler's.
+                    let response = Box::pin($module::handle(node, context, request)).await;
+                    Ok(frame::encode_response(&response, header.api_version, header.correlation_id)?)
+                } )*
+                api_key => Err(DispatchError::Unsupported { api_key, version: header.api_version }),
+            }
+        }
+    };
+}
+
+// Request, file, first and last version. Produce is apart: it alone may want no answer.
+table! {
+    FetchRequest => fetch [4, 16],
+    ListOffsetsRequest => list_offsets [1, 10],
+    MetadataRequest => metadata [0, 13],
+    FindCoordinatorRequest => find_coordinator [0, 6],
+    ListGroupsRequest => list_groups [0, 5],
+    ApiVersionsRequest => api_versions [0, 4],
+    CreateTopicsRequest => create_topics [2, 7],
+    DeleteTopicsRequest => delete_topics [1, 6],
+    DeleteRecordsRequest => delete_records [0, 2],
+    InitProducerIdRequest => init_producer_id [0, 5],
+    AddPartitionsToTxnRequest => add_partitions_to_txn [0, 5],
+    EndTxnRequest => end_txn [0, 5],
+    WriteTxnMarkersRequest => write_txn_markers [1, 1],
+    DescribeConfigsRequest => describe_configs [1, 4],
+    IncrementalAlterConfigsRequest => incremental_alter_configs [0, 1],
+    DescribeClusterRequest => describe_cluster [0, 2],
+    DescribeProducersRequest => describe_producers [0, 0],
+    DescribeTransactionsRequest => describe_transactions [0, 0],
+    ListTransactionsRequest => list_transactions [0, 1],
+    // Share groups: membership, offsets.
+    // Share groups: fetch, acknowledge, state.
+}

@@ -1,0 +1,198 @@
+//! Produce: appends batches of idempotent and transactional producers (KIP-98, KIP-890).
+//!
+//! The first batch of a transaction on a partition needs the coordinator's word. Under transaction version 2
+//! (Produce version 12) this leader adds the partition to the transaction itself, under version 1 it verifies that
+//! the client has. One request to the coordinator covers all partitions of a Produce request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kafka_protocol::messages::add_partitions_to_txn_request::{
+    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
+};
+use kafka_protocol::messages::produce_request::PartitionProduceData;
+use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+use kafka_protocol::messages::{
+    self, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, ProduceRequest, ProduceResponse, TopicName,
+    TransactionalId,
+};
+use kafka_protocol::protocol::StrBytes;
+use sharestream_base::ids::PartitionIndex;
+use sharestream_wire::records::{self, BatchHeader, RawBatch};
+
+use super::RequestContext;
+use crate::error::ErrorCode;
+use crate::log::{AppendInfo, Origin, Partition, TransactionVersion, VerificationGuard};
+use crate::node::Node;
+
+/// From this version on leaders add partitions to transactions.
+const FIRST_VERSION_2: i16 = 12;
+/// From this version on clients know TRANSACTION_ABORTABLE.
+const VERSION_WITH_ABORTABLE: i16 = 11;
+const ADD_PARTITIONS_VERSION: i16 = 5;
+
+/// What the coordinator said of each partition that it was asked about.
+type Verified = HashMap<(TopicName, i32), Result<VerificationGuard, ErrorCode>>;
+
+pub(crate) async fn handle(
+    node: &Arc<Node>,
+    context: &RequestContext,
+    request: ProduceRequest,
+) -> ProduceResponse {
+    let version =
+        if context.version >= FIRST_VERSION_2 { TransactionVersion::V2 } else { TransactionVersion::V1 };
+    let refused = (!matches!(request.acks, -1..=1)).then_some(ErrorCode::InvalidRequiredAcks);
+    let verified = match &request.transactional_id {
+        Some(id) if refused.is_none() => verify(node, context.version, id, &request).await,
+        Some(_) | None => Verified::new(),
+    };
+    let responses = request.topic_data.into_iter().map(|topic| {
+        let name = topic.name;
+        let partitions = topic.partition_data.into_iter().map(|data| {
+            let index = data.index;
+            let appended = match refused {
+                Some(code) => Err(code),
+                None => append(node, &name, data, version, &verified),
+            };
+            describe(index, appended)
+        });
+        TopicProduceResponse::default().with_partition_responses(partitions.collect()).with_name(name.clone())
+    });
+    ProduceResponse::default().with_responses(responses.collect())
+}
+
+fn append(
+    node: &Node,
+    topic: &TopicName,
+    data: PartitionProduceData,
+    version: TransactionVersion,
+    verified: &Verified,
+) -> Result<AppendInfo, ErrorCode> {
+    let partition = writable(node, topic, data.index)?;
+    let guard = match verified.get(&(topic.clone(), data.index)) {
+        Some(Ok(guard)) => Some(*guard),
+        Some(Err(code)) => return Err(*code),
+        None => None,
+    };
+    let blob = data.records.unwrap_or_default();
+    partition.append(&blob, Origin::Client { guard, version })
+}
+
+/// The broker's own topics are written by the broker only.
+fn writable(node: &Node, topic: &TopicName, index: i32) -> Result<Arc<Partition>, ErrorCode> {
+    let partition = node.led(topic, PartitionIndex(index))?;
+    let internal = node.cluster.topics.by_name(topic).is_some_and(|topic| topic.internal);
+    if internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
+}
+
+/// Asks the coordinator about every partition whose batch is the first of its transaction there.
+async fn verify(
+    node: &Node,
+    api_version: i16,
+    transactional_id: &TransactionalId,
+    request: &ProduceRequest,
+) -> Verified {
+    let mut guards = HashMap::new();
+    let mut identity = None;
+    let mut topics: BTreeMap<TopicName, Vec<i32>> = BTreeMap::new();
+    for topic in &request.topic_data {
+        for data in &topic.partition_data {
+            let Some(batch) = data.records.as_ref().and_then(first_batch) else { continue };
+            let Ok(partition) = writable(node, &topic.name, data.index) else { continue };
+            if !batch.header.is_transactional() {
+                continue;
+            }
+            if let Some(guard) = partition.verification_guard(&batch) {
+                guards.insert((topic.name.clone(), data.index), guard);
+                topics.entry(topic.name.clone()).or_default().push(data.index);
+                identity.get_or_insert(batch.header);
+            }
+        }
+    }
+    let Some(header) = identity else { return Verified::new() };
+    let added = ask_coordinator(node, api_version, transactional_id, &header, topics).await;
+    let code_of = |key: &(TopicName, i32)| match &added {
+        Ok(codes) => codes.get(key).copied().unwrap_or(Some(ErrorCode::UnknownServerError)),
+        Err(code) => Some(*code),
+    };
+    let verify_only = api_version < FIRST_VERSION_2;
+    let judge = |(key, guard)| {
+        let verdict = match code_of(&key) {
+            None => Ok(guard),
+            Some(code) => Err(for_producer(code, api_version, verify_only)),
+        };
+        (key, verdict)
+    };
+    guards.into_iter().map(judge).collect()
+}
+
+fn first_batch(blob: &Bytes) -> Option<RawBatch> {
+    records::split(blob.clone()).next()?.ok()
+}
+
+async fn ask_coordinator(
+    node: &Node,
+    api_version: i16,
+    transactional_id: &TransactionalId,
+    header: &BatchHeader,
+    topics: BTreeMap<TopicName, Vec<i32>>,
+) -> Result<HashMap<(TopicName, i32), Option<ErrorCode>>, ErrorCode> {
+    let coordinator = node.cluster.transaction_coordinator(transactional_id);
+    let coordinator = coordinator.ok_or(ErrorCode::CoordinatorNotAvailable)?;
+    let topics = topics.into_iter().map(|(name, partitions)| {
+        AddPartitionsToTxnTopic::default().with_name(name).with_partitions(partitions)
+    });
+    let transaction = AddPartitionsToTxnTransaction::default()
+        .with_transactional_id(transactional_id.clone())
+        .with_producer_id(messages::ProducerId(header.producer_id))
+        .with_producer_epoch(header.producer_epoch)
+        .with_verify_only(api_version < FIRST_VERSION_2)
+        .with_topics(topics.collect());
+    let request = AddPartitionsToTxnRequest::default().with_transactions(vec![transaction]);
+    let response = node.peers.call(coordinator, request, ADD_PARTITIONS_VERSION).await;
+    response.map(|response| codes(&response)).map_err(|error| {
+        tracing::warn!(transactional_id = transactional_id.as_str(), %error, "the transaction coordinator gave no answer");
+        error.code()
+    })
+}
+
+fn codes(response: &AddPartitionsToTxnResponse) -> HashMap<(TopicName, i32), Option<ErrorCode>> {
+    let mut codes = HashMap::new();
+    for topic in response.results_by_transaction.iter().flat_map(|one| &one.topic_results) {
+        for result in &topic.results_by_partition {
+            let code = ErrorCode::try_from_code(result.partition_error_code);
+            codes.insert((topic.name.clone(), result.partition_index), code);
+        }
+    }
+    codes
+}
+
+/// What a producer is told when the coordinator refuses: only codes that Produce may answer with.
+fn for_producer(code: ErrorCode, api_version: i16, verify_only: bool) -> ErrorCode {
+    match code {
+        ErrorCode::ProducerFenced => ErrorCode::InvalidProducerEpoch,
+        // Retriable for every version of every client; the coordinator is looked up again at the next attempt.
+        ErrorCode::NotCoordinator
+        | ErrorCode::CoordinatorNotAvailable
+        | ErrorCode::CoordinatorLoadInProgress
+        | ErrorCode::RequestTimedOut => ErrorCode::NotEnoughReplicas,
+        ErrorCode::ConcurrentTransactions if api_version < FIRST_VERSION_2 => ErrorCode::NotEnoughReplicas,
+        ErrorCode::InvalidTxnState if verify_only && api_version >= VERSION_WITH_ABORTABLE => {
+            ErrorCode::TransactionAbortable
+        }
+        code => code,
+    }
+}
+
+fn describe(index: i32, appended: Result<AppendInfo, ErrorCode>) -> PartitionProduceResponse {
+    let response = PartitionProduceResponse::default().with_index(index).with_log_append_time_ms(-1);
+    match appended {
+        Ok(info) => response.with_base_offset(info.base_offset.0).with_log_start_offset(info.log_start.0),
+        Err(code) => response
+            .with_base_offset(-1)
+            .with_log_start_offset(-1)
+            .with_error_code(code.code())
+            .with_error_message(Some(StrBytes::from_string(code.to_string()))),
+    }
+}

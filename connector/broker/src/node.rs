@@ -1,0 +1,114 @@
+//! One node: what its connections, coordinators and partitions share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
+use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet};
+use tracing::error;
+
+use crate::cluster::Cluster;
+use crate::config::BrokerConfig;
+use crate::error::ErrorCode;
+use crate::log::Partition;
+use crate::peer::Peers;
+use crate::share::ShareServices;
+use crate::txn::Coordinator;
+
+/// What everything on one node shares. Held by `Arc`.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// This node's id.
+    pub(crate) id: NodeId,
+    /// Time, chance, sockets.
+    pub(crate) env: Env,
+    /// Settings.
+    pub(crate) config: BrokerConfig,
+    /// Topics, nodes, producer ids.
+    pub(crate) cluster: Arc<Cluster>,
+    /// Connections to the nodes of the cluster, this one included.
+    pub(crate) peers: Peers,
+    /// Transactions that this node coordinates.
+    pub(crate) transactions: Coordinator,
+    /// Share groups, share partitions and the share coordinator of this node.
+    pub(crate) share: ShareServices,
+    /// Triggered when the node stops.
+    pub(crate) stop: CancellationToken,
+    tasks: Mutex<TaskSet<()>>,
+}
+
+impl Node {
+    /// A node that does not listen yet.
+    pub(crate) fn new(id: NodeId, env: Env, config: BrokerConfig, cluster: Arc<Cluster>) -> Arc<Node> {
+        let stop = CancellationToken::new();
+        Arc::new(Node {
+            id,
+            peers: Peers::new(env.clone(), Arc::clone(&cluster), id),
+            transactions: Coordinator::new(),
+            share: ShareServices::new(&env, &config),
+            tasks: Mutex::new(TaskSet::new(stop.clone())),
+            env,
+            config,
+            cluster,
+            stop,
+        })
+    }
+
+    /// Starts a task that the node owns: it is joined at the latest when the node stops, and should watch
+    /// [`Node::stop`].
+    pub(crate) fn spawn(
+        &self,
+        name: impl Into<String>,
+        kind: TaskKind,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Finished tasks are joined here, so that the set only grows with what runs.
+        while let Some(Some(exit)) = tasks.join_next().now_or_never() {
+            if let Err(panic) = exit.result {
+                error!(node = %self.id, task = exit.name, %panic, "a broker task panicked");
+            }
+        }
+        if !self.stop.is_cancelled() {
+            tasks.spawn(name, kind, task);
+        }
+    }
+
+    /// A partition that this node leads, by its topic's name. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+    /// NOT_LEADER_OR_FOLLOWER.
+    pub(crate) fn led(&self, topic: &str, index: PartitionIndex) -> Result<Arc<Partition>, ErrorCode> {
+        let partition = self.cluster.topics.partition(topic, index);
+        self.check_led(partition.ok_or(ErrorCode::UnknownTopicOrPartition)?)
+    }
+
+    /// A partition that this node leads, by its topic's id. Errors: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
+    /// NOT_LEADER_OR_FOLLOWER.
+    pub(crate) fn led_by_id(
+        &self,
+        topic: TopicId,
+        index: PartitionIndex,
+    ) -> Result<Arc<Partition>, ErrorCode> {
+        let topic = self.cluster.topics.by_id(topic).ok_or(ErrorCode::UnknownTopicId)?;
+        self.check_led(Arc::clone(topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?))
+    }
+
+    fn check_led(&self, partition: Arc<Partition>) -> Result<Arc<Partition>, ErrorCode> {
+        if self.leads(&partition) { Ok(partition) } else { Err(ErrorCode::NotLeaderOrFollower) }
+    }
+
+    /// True when this node leads the partition.
+    pub(crate) fn leads(&self, partition: &Partition) -> bool {
+        partition.leader() == self.id
+    }
+
+    /// Stops every task and waits until all are gone.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        let fresh = TaskSet::new(self.stop.clone());
+        let mut tasks =
+            std::mem::replace(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), fresh);
+        // Whatever does not heed the token is waiting for a peer that stops as well.
+        tasks.abort_all().await;
+        self.peers.close();
+    }
+}
