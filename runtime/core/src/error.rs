@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sharestream_base::ErrorKind;
+use sharestream_base::{ErrorKind, TaskPanic};
 
 /// Result of the runtime's traits.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -28,6 +28,13 @@ impl Error {
         self
     }
 
+    /// Says where it happened, in front of what is known already.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        self.context = format!("{place}: {}", self.context);
+        self
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -36,6 +43,19 @@ impl Error {
     /// Where it happened.
     pub fn context(&self) -> &str {
         &self.context
+    }
+}
+
+impl From<sharestream_checkpoints::Error> for Error {
+    fn from(error: sharestream_checkpoints::Error) -> Self {
+        Error::new(error.kind(), format!("checkpoint store: {}", error.context())).with_source(error)
+    }
+}
+
+/// A panic is a defect of ours.
+impl From<TaskPanic> for Error {
+    fn from(panic: TaskPanic) -> Self {
+        Error::new(ErrorKind::Bug, panic.to_string())
     }
 }
 

@@ -5,7 +5,10 @@
 //! (the sink's writes and the source's decisions) as one. The runtime knows share-group coordinates
 //! ([`decision`]) but no Kafka: sources, sinks and commit protocols come from outside.
 
+mod barrier;
+mod channel;
 pub mod commit;
+mod controller;
 pub mod coordinates;
 mod coordinator;
 pub mod decision;
@@ -19,6 +22,7 @@ pub mod sink;
 pub mod source;
 mod status;
 mod supervisor;
+mod task;
 
 pub use commit::StepHook;
 pub use error::{Error, Result};

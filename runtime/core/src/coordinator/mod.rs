@@ -1,13 +1,59 @@
-//! The coordinator.
+//! The coordinator of one attempt.
+//!
+//! ```text
+//! start: recover, connect --> drive: barriers, commits, drain --> end: drained, stopped or failed
+//! ```
+//!
+//! It sends barriers, collects acknowledgements, and has the commit protocol commit epochs in order. It owns every
+//! task of the attempt and leaves none running.
 
-use sharestream_base::Env;
+mod commit;
+mod end;
+mod job;
+mod job_state;
+mod pending_checkpoint;
+mod seat;
+mod start;
+
+use sharestream_base::{Env, OwnedTask, TaskKind};
 
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::graph::JobGraph;
-use crate::status::{JobControl, JobReport};
+use crate::status::{JobControl, JobEnd, JobReport, JobState};
+use job::{Coordinator, DriveEnd};
 
-pub(crate) async fn run(graph: JobGraph, _env: Env, _control: JobControl) -> Result<JobReport> {
-    let JobGraph { id, .. } = graph;
-    Err(Error::new(ErrorKind::Bug, format!("job {id}: the engine is not in place yet")))
+/// Runs one attempt from start to end.
+pub(crate) async fn run(graph: JobGraph, env: Env, control: JobControl) -> Result<JobReport> {
+    let result = attempt(graph, env, &control).await;
+    control.set_state(JobState::Ended);
+    let (end, unresolved) = result?;
+    Ok(JobReport { end, unresolved, status: control.snapshot() })
+}
+
+async fn attempt(
+    graph: JobGraph,
+    env: Env,
+    control: &JobControl,
+) -> Result<(JobEnd, Option<sharestream_base::ids::CheckpointId>)> {
+    // In a task of its own, so that a panic of a factory or of the protocol is an error of the attempt.
+    let start = start::start(graph, env.clone(), control.clone());
+    let mut start = OwnedTask::spawn("start", TaskKind::Job, start);
+    let started = tokio::select! {
+        biased;
+        () = control.stop_token().cancelled() => return Ok((JobEnd::Stopped, None)),
+        () = control.drain_token().cancelled() => return Ok((JobEnd::Drained, None)),
+        started = start.join() => started?,
+    };
+    let started =
+        started.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime is shutting down")))?;
+    let mut coordinator = Coordinator::new(started, control.clone());
+    match coordinator.drive().await {
+        Ok(DriveEnd::Drained) => coordinator.finish().await.map(|()| (JobEnd::Drained, None)),
+        Ok(DriveEnd::Stopped) => {
+            let unresolved = coordinator.stop().await;
+            Ok((JobEnd::Stopped, unresolved))
+        }
+        Err(error) => Err(coordinator.fail(error).await),
+    }
 }

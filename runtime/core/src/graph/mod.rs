@@ -1,7 +1,9 @@
 //! The job graph: what the user asks for ([`JobBuilder`]) and the checks on it.
 
 mod logical;
+mod physical;
 mod validate;
 
 pub(crate) use logical::JobGraph;
 pub use logical::{JobBuilder, JobId};
+pub(crate) use physical::{Blueprint, Parts, Running};

@@ -1,0 +1,215 @@
+//! When to send a barrier.
+//!
+//! Records stay acquired until their epoch is visible, and brokers bound how many may be (DESIGN section 3): an
+//! epoch that stays open too long starves the source, one that is cut too often pays for commits. Pure: load, time
+//! and measurements come in, a decision comes out.
+
+use std::time::Duration;
+
+use sharestream_base::Instant;
+
+use crate::options::JobOptions;
+
+/// The part of the options that the controller needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limits {
+    pub(crate) interval: Duration,
+    pub(crate) rows_max: u64,
+    pub(crate) bytes_max: u64,
+    pub(crate) window_fill: f64,
+}
+
+impl From<&JobOptions> for Limits {
+    fn from(options: &JobOptions) -> Self {
+        Limits {
+            interval: options.checkpoint_interval,
+            rows_max: options.epoch_rows_max,
+            bytes_max: options.epoch_bytes_max,
+            window_fill: options.window_fill_threshold,
+        }
+    }
+}
+
+/// What the open epoch holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Load {
+    /// Records handed on since the last barrier, over all sources.
+    pub(crate) record_count: u64,
+    /// Their payload bytes.
+    pub(crate) byte_count: u64,
+    /// The fullest lock window.
+    pub(crate) window_fill: f64,
+    /// Every source has run dry.
+    pub(crate) is_idle: bool,
+    /// When the oldest record (or gap) since the last barrier was handed on; `None` when there is none.
+    pub(crate) oldest_at: Option<Instant>,
+    /// An earlier epoch is sealed and not yet committed.
+    pub(crate) is_committing: bool,
+}
+
+/// Why a barrier is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    Idle,
+    Rows,
+    Bytes,
+    Window,
+    Interval,
+    Drain,
+}
+
+/// The decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    Now(Reason),
+    /// Ask again at this time, or when the load changes.
+    At(Instant),
+    /// Ask again when the load changes or a commit ends.
+    Wait,
+}
+
+/// Decides, and learns how long commits take.
+#[derive(Clone, Debug)]
+pub(crate) struct Controller {
+    limits: Limits,
+    /// Moving average of barrier to commit.
+    commit_time: Option<Duration>,
+}
+
+/// Weight of a new measurement: about the last ten commits count.
+const COMMIT_TIME_WEIGHT: f64 = 0.2;
+/// However slow commits are, an epoch stays open for this part of the goal: a goal that cannot be met must not turn
+/// into commits without pause.
+const OPEN_PART_MIN: u32 = 10;
+
+impl Controller {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Controller { limits, commit_time: None }
+    }
+
+    /// Takes the time from sending a barrier to its known commit.
+    pub(crate) fn observe(&mut self, took: Duration) {
+        self.commit_time = Some(match self.commit_time {
+            None => took,
+            Some(old) => old.mul_f64(1.0 - COMMIT_TIME_WEIGHT) + took.mul_f64(COMMIT_TIME_WEIGHT),
+        });
+    }
+
+    /// Whether to send a barrier for the open epoch.
+    pub(crate) fn decide(&self, load: &Load, now: Instant) -> Trigger {
+        let Some(oldest_at) = load.oldest_at else { return Trigger::Wait };
+        // These three hold while an earlier commit runs, too: the budgets bound what one epoch may become, and with
+        // dry sources nothing more would join this one.
+        if load.is_idle {
+            return Trigger::Now(Reason::Idle);
+        }
+        if load.record_count >= self.limits.rows_max {
+            return Trigger::Now(Reason::Rows);
+        }
+        if load.byte_count >= self.limits.bytes_max {
+            return Trigger::Now(Reason::Bytes);
+        }
+        // Cutting now would gain nothing: commits are in order, and until the earlier one is done the epoch can
+        // only be filled further or make the sinks wait.
+        if load.is_committing {
+            return Trigger::Wait;
+        }
+        if load.window_fill >= self.limits.window_fill {
+            return Trigger::Now(Reason::Window);
+        }
+        let interval = self.limits.interval;
+        let open_for =
+            interval.saturating_sub(self.commit_time.unwrap_or_default()).max(interval / OPEN_PART_MIN);
+        let due = oldest_at + open_for;
+        if now >= due { Trigger::Now(Reason::Interval) } else { Trigger::At(due) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sharestream_base::Clock;
+
+    use super::*;
+
+    fn ms(value: u64) -> Duration {
+        Duration::from_millis(value)
+    }
+
+    fn controller() -> Controller {
+        Controller::new(Limits { interval: ms(100), rows_max: 1_000, bytes_max: 10_000, window_fill: 0.4 })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_reason_alone_and_while_a_commit_runs() {
+        let start = Clock::system().now();
+        let now = start + ms(50);
+        let quiet = Load { record_count: 1, byte_count: 1, oldest_at: Some(start), ..Load::default() };
+        let table = [
+            (
+                "nothing handed on",
+                Load { oldest_at: None, is_idle: true, ..quiet },
+                Trigger::Wait,
+                Trigger::Wait,
+            ),
+            ("young", quiet, Trigger::At(start + ms(100)), Trigger::Wait),
+            ("dry", Load { is_idle: true, ..quiet }, Trigger::Now(Reason::Idle), Trigger::Now(Reason::Idle)),
+            (
+                "only gaps, dry",
+                Load { record_count: 0, is_idle: true, ..quiet },
+                Trigger::Now(Reason::Idle),
+                Trigger::Now(Reason::Idle),
+            ),
+            (
+                "rows full",
+                Load { record_count: 1_000, ..quiet },
+                Trigger::Now(Reason::Rows),
+                Trigger::Now(Reason::Rows),
+            ),
+            (
+                "bytes full",
+                Load { byte_count: 10_000, ..quiet },
+                Trigger::Now(Reason::Bytes),
+                Trigger::Now(Reason::Bytes),
+            ),
+            (
+                "window filling",
+                Load { window_fill: 0.4, ..quiet },
+                Trigger::Now(Reason::Window),
+                Trigger::Wait,
+            ),
+            (
+                "window below",
+                Load { window_fill: 0.39, ..quiet },
+                Trigger::At(start + ms(100)),
+                Trigger::Wait,
+            ),
+            (
+                "old",
+                Load { oldest_at: Some(now - ms(50)), ..quiet },
+                Trigger::At(start + ms(100)),
+                Trigger::Wait,
+            ),
+        ];
+        for (name, load, alone, committing) in table {
+            assert_eq!(controller().decide(&load, now), alone, "{name}");
+            let load = Load { is_committing: true, ..load };
+            assert_eq!(controller().decide(&load, now), committing, "{name}, while a commit runs");
+        }
+        assert_eq!(controller().decide(&quiet, start + ms(100)), Trigger::Now(Reason::Interval));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_goal_includes_the_measured_commit_time() {
+        let start = Clock::system().now();
+        let load = Load { record_count: 1, oldest_at: Some(start), ..Load::default() };
+        let mut controller = controller();
+        controller.observe(ms(30));
+        assert_eq!(controller.decide(&load, start), Trigger::At(start + ms(70)));
+        controller.observe(ms(80));
+        assert_eq!(controller.decide(&load, start), Trigger::At(start + ms(60)), "moving average");
+        for _ in 0..100 {
+            controller.observe(ms(500));
+        }
+        assert_eq!(controller.decide(&load, start), Trigger::At(start + ms(10)), "a tenth always stays");
+    }
+}

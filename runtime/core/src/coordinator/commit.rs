@@ -1,0 +1,173 @@
+//! The commit of one sealed epoch, step by step (DESIGN section 2, steps 1 to 5).
+//!
+//! ```text
+//! [BeforeManifest] manifest n, pending [AfterManifest] outcome record n [AfterOutcome]
+//! [BeforeStaging] acknowledgements staged at every source leader [AfterStaging]
+//! [BeforeEndTxn] EndTxn: the commit point [AfterEndTxn]
+//! [BeforeCompleted] manifest n, completed [AfterCompleted]
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::{Clock, Elapsed, Instant, OwnedTask, TaskKind};
+use sharestream_checkpoints::{
+    CheckpointStore, CommitPermit, DecidedOffsets, JobKey, Manifest, ManifestRef, OffsetDecision, Owner,
+    SourceSnapshot,
+};
+
+use super::pending_checkpoint::Sealed;
+use crate::ErrorKind;
+use crate::commit::{CommitProtocol, CommitStep, SealedEpoch, StepHook};
+use crate::decision::{Decision, Decisions};
+use crate::error::{Error, Result};
+
+/// The checkpoint store and our right to write to it.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedStore {
+    pub(crate) store: CheckpointStore,
+    pub(crate) owner: Owner,
+}
+
+/// What commits need beside the protocol. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CommitTools {
+    pub(crate) clock: Clock,
+    pub(crate) job_epoch: JobEpoch,
+    pub(crate) store: Option<OwnedStore>,
+    pub(crate) step_hook: StepHook,
+    /// Longest time of a visibility probe.
+    pub(crate) probe_deadline: Duration,
+}
+
+/// When the probed epoch was seen to be visible, or why not.
+pub(crate) type ProbeEnd = (Instant, Result<Result<()>, Elapsed>);
+
+/// How a commit ended.
+pub(crate) enum CommitEnd {
+    /// The outcome is known: committed. `after` is how the steps behind the commit point went.
+    Committed { at: Instant, probe: Option<OwnedTask<ProbeEnd>>, after: Result<()> },
+    /// It failed. `may_abort`: the epoch is known not to be committed and still ours.
+    Failed { error: Error, may_abort: bool },
+}
+
+/// Commits `sealed`; with `with_probe`, starts a probe of its visibility.
+pub(crate) async fn commit_epoch(
+    protocol: &mut dyn CommitProtocol,
+    sealed: Sealed,
+    predecessor: Option<CheckpointId>,
+    with_probe: bool,
+    tools: &CommitTools,
+) -> CommitEnd {
+    let checkpoint = sealed.checkpoint;
+    let step = |step| (tools.step_hook)(checkpoint, step);
+    let mut epoch = SealedEpoch {
+        checkpoint,
+        predecessor,
+        job_epoch: tools.job_epoch,
+        decided: sealed.decided,
+        manifest: None,
+    };
+    let permit = match prepare(protocol, &mut epoch, tools).await {
+        Ok(permit) => permit,
+        Err(error) => {
+            let may_abort = error.kind() != ErrorKind::Fenced;
+            return CommitEnd::Failed { error, may_abort };
+        }
+    };
+    step(CommitStep::BeforeEndTxn);
+    if let Err(error) = protocol.commit(&epoch, permit).await {
+        // Unknown means unknown: an abort could meet a transaction that is committed. The next attempt finds out.
+        let may_abort = !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Indeterminate);
+        return CommitEnd::Failed { error, may_abort };
+    }
+    let at = tools.clock.now();
+    step(CommitStep::AfterEndTxn);
+    let probe = with_probe.then(|| {
+        let (visible, clock, limit) = (protocol.visible(&epoch), tools.clock.clone(), tools.probe_deadline);
+        OwnedTask::spawn(format!("visible-{checkpoint}"), TaskKind::Job, async move {
+            let result = clock.timeout(limit, visible).await;
+            (clock.now(), result)
+        })
+    });
+    step(CommitStep::BeforeCompleted);
+    let after = complete(epoch.manifest.as_ref(), tools).await;
+    if after.is_ok() {
+        step(CommitStep::AfterCompleted);
+    }
+    CommitEnd::Committed { at, probe, after }
+}
+
+/// Everything up to the commit point.
+async fn prepare(
+    protocol: &mut dyn CommitProtocol,
+    epoch: &mut SealedEpoch,
+    tools: &CommitTools,
+) -> Result<CommitPermit> {
+    let checkpoint = epoch.checkpoint;
+    let step = |step| (tools.step_hook)(checkpoint, step);
+    step(CommitStep::BeforeManifest);
+    let permit = match &tools.store {
+        None => CommitPermit::transaction_is_the_checkpoint(),
+        Some(OwnedStore { store, owner }) => {
+            let transactional_id = protocol.transactional_id(checkpoint);
+            let manifest = manifest_of(store.key(), epoch, transactional_id, tools.clock.wall_ms());
+            let published = store.publish_pending(owner, &manifest).await?;
+            epoch.manifest = Some(published.manifest_ref.clone());
+            published.permit()
+        }
+    };
+    step(CommitStep::AfterManifest);
+    protocol.write_outcome(epoch).await?;
+    step(CommitStep::AfterOutcome);
+    step(CommitStep::BeforeStaging);
+    protocol.stage(epoch).await?;
+    step(CommitStep::AfterStaging);
+    Ok(permit)
+}
+
+async fn complete(manifest: Option<&ManifestRef>, tools: &CommitTools) -> Result<()> {
+    match (&tools.store, manifest) {
+        (Some(OwnedStore { store, owner }), Some(manifest)) => Ok(store.complete(owner, manifest).await?),
+        (Some(_), None) | (None, Some(_) | None) => Ok(()),
+    }
+}
+
+/// The manifest of an epoch: decisions by partition, whoever holds them.
+fn manifest_of(
+    key: &JobKey,
+    epoch: &SealedEpoch,
+    transactional_id: Option<String>,
+    created_ms: i64,
+) -> Manifest {
+    let mut all = Decisions::new();
+    for member in &epoch.decided {
+        all.overlay(&member.decisions);
+    }
+    let mut ranges: BTreeMap<_, Vec<DecidedOffsets>> = BTreeMap::new();
+    for (partition, range) in all.ranges() {
+        let decision = match range.decision {
+            Decision::Accept => OffsetDecision::Accept,
+            Decision::Reject => OffsetDecision::Reject,
+            Decision::Gap => OffsetDecision::Gap,
+        };
+        let decided = DecidedOffsets { first: range.first, last: range.last, decision };
+        ranges.entry(partition).or_default().push(decided);
+    }
+    let sources = ranges
+        .into_iter()
+        .map(|(source, decided)| SourceSnapshot {
+            topic: None,
+            topic_id: source.topic_id,
+            partition: source.partition,
+            decided,
+        })
+        .collect();
+    let SealedEpoch { checkpoint, predecessor, job_epoch, .. } = *epoch;
+    Manifest {
+        transactional_id,
+        sources,
+        ..Manifest::new(key, job_epoch, checkpoint, predecessor, created_ms)
+    }
+}

@@ -1,0 +1,469 @@
+//! The loop of the coordinator: it is the only one that decides, and it never waits for one thing alone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sharestream_base::ids::CheckpointId;
+use sharestream_base::{Instant, OwnedTask, TaskExit};
+use sharestream_checkpoints::Retention;
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::commit::{CommitEnd, CommitTools, ProbeEnd};
+use super::job_state::{EpochEvent, EpochLine, TransitionError, Work};
+use super::pending_checkpoint::{EpochCounts, PendingCheckpoint, Report, Sealed, Subtask};
+use super::seat::{Assignment, Seat, WorkEnd};
+use super::start::Started;
+use crate::ErrorKind;
+use crate::controller::{Controller, Limits, Load, Reason, Trigger};
+use crate::error::{Error, Result};
+use crate::graph::{JobId, Running};
+use crate::options::JobOptions;
+use crate::status::{JobControl, JobState};
+use crate::task::context::TaskEvent;
+use crate::task::source::SourceCommand;
+
+/// Where the attempt is.
+///
+/// ```text
+/// running --drain--> stopping --every source stopped--> last checkpoint --all settled--> closing --all tasks ended
+/// ```
+#[derive(Debug)]
+enum Stage {
+    Running,
+    /// Sources that have not stopped acquiring yet.
+    Stopping(BTreeSet<usize>),
+    LastCheckpoint,
+    Closing,
+}
+
+/// How the loop ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DriveEnd {
+    Drained,
+    Stopped,
+}
+
+/// An epoch on its way through the commit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Committing {
+    pub(super) triggered_at: Instant,
+    pub(super) sealed_at: Instant,
+    pub(super) counts: EpochCounts,
+}
+
+/// The coordinator of one attempt.
+pub(crate) struct Coordinator {
+    pub(super) id: JobId,
+    pub(super) options: JobOptions,
+    pub(super) control: JobControl,
+    pub(super) tools: CommitTools,
+    pub(super) running: Running,
+    pub(super) seat: Seat,
+    pub(super) line: EpochLine,
+    pub(super) last_committed: Option<CheckpointId>,
+    /// The epoch that the seat commits.
+    pub(super) committing: Option<Committing>,
+    /// A sampled epoch whose visibility is awaited, and when it was sealed.
+    pub(super) probe: Option<(Instant, OwnedTask<ProbeEnd>)>,
+    controller: Controller,
+    stage: Stage,
+    drain_deadline: Option<Instant>,
+    pending: Option<PendingCheckpoint>,
+    /// Sealed epochs that wait for their commit, oldest first: at most two.
+    sealed: Vec<(Instant, Sealed)>,
+    retention: Option<OwnedTask<sharestream_checkpoints::Result<usize>>>,
+    commits_since_retention: u32,
+}
+
+/// Commits between two runs of retention: it lists the folder, which is too slow for every commit.
+const COMMITS_PER_RETENTION: u32 = 64;
+
+impl Coordinator {
+    pub(crate) fn new(started: Started, control: JobControl) -> Self {
+        let Started { id, options, protocol, tools, blueprint, parts, last_committed, first } = started;
+        let running = blueprint.start(parts, first, &tools.clock);
+        control.set_state(JobState::Running);
+        Coordinator {
+            seat: Seat::new(protocol),
+            line: EpochLine::new(first),
+            controller: Controller::new(Limits::from(&options)),
+            stage: Stage::Running,
+            drain_deadline: None,
+            pending: None,
+            sealed: Vec::new(),
+            committing: None,
+            probe: None,
+            retention: None,
+            commits_since_retention: 0,
+            id,
+            options,
+            control,
+            tools,
+            running,
+            last_committed,
+        }
+    }
+
+    /// Runs until the job is drained, stopped at once, or something fails.
+    pub(crate) async fn drive(&mut self) -> Result<DriveEnd> {
+        let stop = self.control.stop_token().clone();
+        let drain = self.control.drain_token().clone();
+        loop {
+            self.start_work()?;
+            if self.advance_drain()? {
+                return Ok(DriveEnd::Drained);
+            }
+            let look_again_at = self.pace()?;
+            let deadline =
+                [look_again_at, self.alignment_deadline(), self.seat.deadline(), self.drain_deadline]
+                    .into_iter()
+                    .flatten()
+                    .min();
+            let is_running = matches!(self.stage, Stage::Running);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(DriveEnd::Stopped),
+                Some(event) = self.running.events.recv() => self.on_event(event)?,
+                ended = self.seat.finished() => {
+                    let (checkpoint, end) = ended?;
+                    self.on_work_end(checkpoint, end)?;
+                }
+                Some(exit) = self.running.tasks.join_next() => self.on_exit(exit)?,
+                () = drain.cancelled(), if is_running => self.begin_drain()?,
+                ended = probe_end(&mut self.probe) => self.on_probe_end(ended),
+                () = self.running.gauges.changed() => {}
+                () = sleep_until(&self.tools, deadline) => {}
+            }
+            self.check_deadlines()?;
+        }
+    }
+
+    /// Gives the protocol its next work, if it is free.
+    fn start_work(&mut self) -> Result<()> {
+        if !self.seat.is_free() {
+            return Ok(());
+        }
+        let Some(work) = self.line.next_work() else { return Ok(()) };
+        let deadline = self.tools.clock.now() + self.options.commit_deadline;
+        let assignment = match work {
+            Work::Open(checkpoint) => {
+                self.advance(checkpoint, EpochEvent::OpenStarted)?;
+                Assignment::Open(checkpoint)
+            }
+            Work::Settle(checkpoint) => {
+                self.advance(checkpoint, EpochEvent::CommitStarted)?;
+                let index = self.sealed.iter().position(|(_, sealed)| sealed.checkpoint == checkpoint);
+                let Some(index) = index else {
+                    return Err(bug(format!("epoch {checkpoint} is sealed, but its content is gone")));
+                };
+                let (sealed_at, sealed) = self.sealed.remove(index);
+                if sealed.is_empty() {
+                    Assignment::Discard(checkpoint)
+                } else {
+                    let (triggered_at, counts) = (sealed.triggered_at, sealed.counts);
+                    self.committing = Some(Committing { triggered_at, sealed_at, counts });
+                    let with_probe = self.probe.is_none();
+                    Assignment::Commit { sealed, predecessor: self.last_committed, with_probe }
+                }
+            }
+        };
+        self.seat.start(assignment, deadline, self.tools.clone())
+    }
+
+    /// Sends a barrier when it is time; otherwise says when to look again.
+    fn pace(&mut self) -> Result<Option<Instant>> {
+        if self.pending.is_some() {
+            return Ok(None);
+        }
+        let Some(checkpoint) = self.line.barrier_target() else { return Ok(None) };
+        let load = Load { is_committing: self.line.is_committing(), ..self.running.gauges.load() };
+        let now = self.tools.clock.now();
+        let (trigger, event) = match &self.stage {
+            Stage::Running => (self.controller.decide(&load, now), EpochEvent::BarrierSent),
+            Stage::LastCheckpoint if load.oldest_at.is_some() => {
+                (Trigger::Now(Reason::Drain), EpochEvent::LastBarrierSent)
+            }
+            Stage::LastCheckpoint | Stage::Stopping(_) | Stage::Closing => return Ok(None),
+        };
+        match trigger {
+            Trigger::Wait => Ok(None),
+            Trigger::At(at) => Ok(Some(at)),
+            Trigger::Now(reason) => {
+                tracing::debug!(checkpoint_id = %checkpoint, ?reason, records = load.record_count, "barrier");
+                self.advance(checkpoint, event)?;
+                self.pending = Some(PendingCheckpoint::new(checkpoint, now, self.subtasks()));
+                self.command(SourceCommand::Barrier(checkpoint))?;
+                // The next epoch can be opened while this barrier is on its way.
+                self.start_work()?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn subtasks(&self) -> Vec<Subtask> {
+        let source_count = self.running.commands.len();
+        let operator_count = if self.running.has_operators { source_count } else { 0 };
+        (0..source_count)
+            .map(Subtask::Source)
+            .chain((0..operator_count).map(Subtask::Operator))
+            .chain((0..self.running.sink_count).map(Subtask::Sink))
+            .collect()
+    }
+
+    fn on_event(&mut self, event: TaskEvent) -> Result<()> {
+        match event {
+            TaskEvent::SourceAcked { subtask, checkpoint, report } => {
+                self.acknowledge(Subtask::Source(subtask), checkpoint, Report::Source(report))
+            }
+            TaskEvent::OperatorAcked { subtask, checkpoint, filtered_count } => {
+                self.acknowledge(Subtask::Operator(subtask), checkpoint, Report::Operator { filtered_count })
+            }
+            TaskEvent::SinkAcked { subtask, checkpoint, report } => {
+                self.acknowledge(Subtask::Sink(subtask), checkpoint, Report::Sink(report))
+            }
+            TaskEvent::SourceStopped { subtask } => {
+                if let Stage::Stopping(waiting) = &mut self.stage {
+                    waiting.remove(&subtask);
+                }
+                Ok(())
+            }
+            TaskEvent::Failed { task, error } => {
+                tracing::debug!(task, %error, "task failed");
+                Err(error)
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, subtask: Subtask, checkpoint: CheckpointId, report: Report) -> Result<()> {
+        let Some(pending) = &mut self.pending else {
+            return Err(bug(format!("{subtask} acknowledged barrier {checkpoint}, but none is pending")));
+        };
+        if !pending.acknowledge(subtask, checkpoint, report)? {
+            return Ok(());
+        }
+        let Some(pending) = self.pending.take() else { return Ok(()) };
+        let sealed = pending.seal()?;
+        self.advance(checkpoint, EpochEvent::Sealed)?;
+        self.sealed.push((self.tools.clock.now(), sealed));
+        Ok(())
+    }
+
+    fn on_work_end(&mut self, checkpoint: CheckpointId, end: WorkEnd) -> Result<()> {
+        match end {
+            WorkEnd::Opened(result) => {
+                result.map_err(|error| error.within(&format!("opening epoch {checkpoint}")))?;
+                self.advance(checkpoint, EpochEvent::Opened)?;
+                self.running.opened.send_replace(checkpoint);
+                Ok(())
+            }
+            WorkEnd::Discarded(result) => {
+                result.map_err(|error| error.within(&format!("discarding empty epoch {checkpoint}")))?;
+                self.advance(checkpoint, EpochEvent::Settled)
+            }
+            WorkEnd::Committed(end) => self.on_commit_end(checkpoint, end),
+        }
+    }
+
+    fn on_commit_end(&mut self, checkpoint: CheckpointId, end: CommitEnd) -> Result<()> {
+        let (at, probe, after) = match end {
+            CommitEnd::Committed { at, probe, after } => (at, probe, after),
+            CommitEnd::Failed { error, may_abort } => {
+                if !may_abort {
+                    // Over for us: what it came to is for the next attempt to find out.
+                    self.advance(checkpoint, EpochEvent::Settled)?;
+                }
+                return Err(error.within(&format!("committing checkpoint {checkpoint}")));
+            }
+        };
+        self.record_commit(checkpoint, at, probe);
+        self.advance(checkpoint, EpochEvent::Settled)?;
+        after
+            .map_err(|error| error.within(&format!("checkpoint {checkpoint} is committed, completing it")))?;
+        self.command(SourceCommand::Committed(checkpoint))?;
+        self.run_retention(checkpoint);
+        Ok(())
+    }
+
+    /// Notes that `checkpoint` is committed, whatever comes next.
+    pub(super) fn record_commit(
+        &mut self,
+        checkpoint: CheckpointId,
+        at: Instant,
+        probe: Option<OwnedTask<ProbeEnd>>,
+    ) {
+        self.last_committed = Some(checkpoint);
+        let Some(Committing { triggered_at, sealed_at, counts }) = self.committing.take() else { return };
+        self.controller.observe(at.duration_since(triggered_at));
+        if let Some(probe) = probe {
+            self.probe = Some((sealed_at, probe));
+        }
+        let load = self.running.gauges.load();
+        self.control.record_commit(at.duration_since(sealed_at), at, |status| {
+            status.checkpoint = Some(checkpoint);
+            status.commits += 1;
+            status.records_in += counts.records_in;
+            status.rows_out += counts.rows_out;
+            status.dead_letters += counts.dead_letters;
+            status.filtered += counts.filtered;
+            status.in_flight = load.record_count;
+            status.window_fill = load.window_fill;
+        });
+        tracing::debug!(
+            checkpoint_id = %checkpoint,
+            records = counts.records_in,
+            commit_us = u64::try_from(at.duration_since(sealed_at).as_micros()).unwrap_or(u64::MAX),
+            "committed"
+        );
+    }
+
+    pub(super) fn on_probe_end(&mut self, (sealed_at, end): (Instant, Result<ProbeEnd>)) {
+        self.probe = None;
+        let error = match end {
+            Ok((visible_at, Ok(Ok(())))) => {
+                self.control.record_visible(visible_at.duration_since(sealed_at));
+                return;
+            }
+            Ok((_, Ok(Err(error)))) => error.to_string(),
+            Ok((_, Err(_elapsed))) => "it was not visible in time".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        // The epoch is committed; only its measurement is missing, and that is counted.
+        tracing::warn!(job = %self.id, error, "a visibility probe failed");
+        self.control.update(|status| status.visible_failures += 1);
+    }
+
+    fn on_exit(&mut self, exit: TaskExit<()>) -> Result<()> {
+        exit.result?;
+        match self.stage {
+            Stage::Closing => Ok(()),
+            Stage::Running | Stage::Stopping(_) | Stage::LastCheckpoint => {
+                Err(bug(format!("task {} ended before its time", exit.name)))
+            }
+        }
+    }
+
+    fn begin_drain(&mut self) -> Result<()> {
+        tracing::info!(job = %self.id, "draining: a last checkpoint, then the end");
+        self.control.set_state(JobState::Draining);
+        self.drain_deadline = Some(self.tools.clock.now() + self.options.drain_deadline);
+        self.stage = Stage::Stopping((0..self.running.commands.len()).collect());
+        self.command(SourceCommand::StopAcquiring)
+    }
+
+    /// Moves a drain on; true when every task has ended.
+    fn advance_drain(&mut self) -> Result<bool> {
+        if matches!(&self.stage, Stage::Stopping(waiting) if waiting.is_empty()) {
+            self.stage = Stage::LastCheckpoint;
+        }
+        match &self.stage {
+            Stage::Running | Stage::Stopping(_) => Ok(false),
+            Stage::LastCheckpoint => {
+                let has_rest = self.running.gauges.load().oldest_at.is_some();
+                if self.pending.is_none() && self.line.is_quiet() && !self.seat.is_busy() && !has_rest {
+                    self.stage = Stage::Closing;
+                    self.command(SourceCommand::Close)?;
+                }
+                Ok(false)
+            }
+            Stage::Closing => Ok(self.running.tasks.is_empty()),
+        }
+    }
+
+    fn check_deadlines(&self) -> Result<()> {
+        let now = self.tools.clock.now();
+        if self.drain_deadline.is_some_and(|deadline| now >= deadline) {
+            let limit = self.options.drain_deadline;
+            let context = format!("draining took longer than {limit:?}; what is not committed is given back");
+            return Err(Error::new(ErrorKind::Closed, context));
+        }
+        if let Some(error) = self.seat.overdue(now) {
+            return Err(error);
+        }
+        match (&self.pending, self.alignment_deadline()) {
+            (Some(pending), Some(deadline)) if now >= deadline => Err(Error::new(
+                ErrorKind::Abort,
+                format!(
+                    "barrier {} was not acknowledged within {:?} by {}",
+                    pending.checkpoint,
+                    self.options.barrier_alignment_timeout,
+                    pending.waiting_for()
+                ),
+            )),
+            (Some(_) | None, _) => Ok(()),
+        }
+    }
+
+    fn alignment_deadline(&self) -> Option<Instant> {
+        let pending = self.pending.as_ref()?;
+        Some(pending.triggered_at + self.options.barrier_alignment_timeout)
+    }
+
+    /// Tells every source. A source that has ended says so itself.
+    fn command(&mut self, command: SourceCommand) -> Result<()> {
+        for (subtask, sender) in self.running.commands.iter().enumerate() {
+            match sender.try_send(command) {
+                Ok(()) | Err(TrySendError::Closed(_)) => {}
+                Err(TrySendError::Full(_)) => {
+                    return Err(bug(format!("source-{subtask} has too many commands waiting")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn advance(&mut self, checkpoint: CheckpointId, event: EpochEvent) -> Result<()> {
+        self.line.apply(checkpoint, event).map_err(|error: TransitionError| bug(error.to_string()))
+    }
+
+    /// Deletes old completed checkpoints beside the job, now and then.
+    fn run_retention(&mut self, committed: CheckpointId) {
+        let Some(owned) = &self.tools.store else { return };
+        self.commits_since_retention += 1;
+        let is_running = self.retention.as_ref().is_some_and(|task| !task.is_finished());
+        if self.commits_since_retention < COMMITS_PER_RETENTION || is_running {
+            return;
+        }
+        self.commits_since_retention = 0;
+        let retention = Retention::keep_last(self.options.checkpoints_retained);
+        let store = owned.store.clone();
+        let kind = sharestream_base::TaskKind::Job;
+        self.retention = Some(OwnedTask::spawn("retention", kind, async move {
+            let result = retention.run(&store, committed).await;
+            if let Err(error) = &result {
+                // Nothing is lost by it: the next run deletes what this one left.
+                tracing::warn!(%error, "old checkpoints could not be deleted");
+            }
+            result
+        }));
+    }
+
+    /// Time that is left of a drain, or a bound for closing when none was asked for.
+    pub(super) fn time_to_close(&self) -> Duration {
+        let now = self.tools.clock.now();
+        self.drain_deadline.map_or(self.options.close_deadline, |deadline| deadline.duration_since(now))
+    }
+}
+
+async fn sleep_until(tools: &CommitTools, deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tools.clock.sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for the end of the probe; for ever when none runs. Cancel safe.
+pub(super) async fn probe_end(
+    probe: &mut Option<(Instant, OwnedTask<ProbeEnd>)>,
+) -> (Instant, Result<ProbeEnd>) {
+    let Some((sealed_at, task)) = probe else { return std::future::pending().await };
+    let end = match task.join().await {
+        Ok(Some(end)) => Ok(end),
+        Ok(None) => Err(Error::new(ErrorKind::Closed, "the runtime is shutting down")),
+        Err(panic) => Err(panic.into()),
+    };
+    (*sealed_at, end)
+}
+
+fn bug(context: String) -> Error {
+    Error::new(ErrorKind::Bug, context)
+}

@@ -1,0 +1,328 @@
+//! A checkpoint whose barrier is on its way: who has acknowledged it, and what they reported. Pure.
+
+use std::collections::BTreeSet;
+
+use sharestream_base::Instant;
+use sharestream_base::ids::{CheckpointId, Offset};
+
+use crate::ErrorKind;
+use crate::decision::{DecidedRange, Decision, Decisions, MemberDecisions, SourcePartition};
+use crate::error::{Error, Result};
+use crate::sink::SinkReport;
+use crate::source::SourceReport;
+
+/// A subtask that acknowledges barriers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subtask {
+    Source(usize),
+    Operator(usize),
+    Sink(usize),
+}
+
+impl std::fmt::Display for Subtask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Subtask::Source(index) => write!(f, "source-{index}"),
+            Subtask::Operator(index) => write!(f, "operator-{index}"),
+            Subtask::Sink(index) => write!(f, "sink-{index}"),
+        }
+    }
+}
+
+/// What an epoch holds, for the counts of the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EpochCounts {
+    pub(crate) records_in: u64,
+    pub(crate) rows_out: u64,
+    pub(crate) dead_letters: u64,
+    pub(crate) filtered: u64,
+}
+
+/// What a subtask reports with its acknowledgement.
+#[derive(Debug)]
+pub(crate) enum Report {
+    Source(SourceReport),
+    Operator { filtered_count: u64 },
+    Sink(SinkReport),
+}
+
+/// Acknowledgements of one barrier.
+#[derive(Debug)]
+pub(crate) struct PendingCheckpoint {
+    pub(crate) checkpoint: CheckpointId,
+    pub(crate) triggered_at: Instant,
+    waiting: BTreeSet<Subtask>,
+    decided: Vec<MemberDecisions>,
+    rejected: Decisions,
+    counts: EpochCounts,
+}
+
+/// A checkpoint that every subtask has acknowledged.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) checkpoint: CheckpointId,
+    pub(crate) triggered_at: Instant,
+    /// Final decisions, by member.
+    pub(crate) decided: Vec<MemberDecisions>,
+    pub(crate) counts: EpochCounts,
+}
+
+impl Sealed {
+    /// Nothing was decided and nothing written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.decided.is_empty()
+    }
+}
+
+impl PendingCheckpoint {
+    pub(crate) fn new(
+        checkpoint: CheckpointId,
+        triggered_at: Instant,
+        subtasks: impl IntoIterator<Item = Subtask>,
+    ) -> Self {
+        PendingCheckpoint {
+            checkpoint,
+            triggered_at,
+            waiting: subtasks.into_iter().collect(),
+            decided: Vec::new(),
+            rejected: Decisions::new(),
+            counts: EpochCounts::default(),
+        }
+    }
+
+    /// Takes the acknowledgement of one subtask; true when it was the last. Errors: `Bug` (a second one, or of
+    /// another checkpoint).
+    pub(crate) fn acknowledge(
+        &mut self,
+        subtask: Subtask,
+        checkpoint: CheckpointId,
+        report: Report,
+    ) -> Result<bool> {
+        if checkpoint != self.checkpoint {
+            return Err(bug(format!(
+                "{subtask} acknowledged barrier {checkpoint} while barrier {} is pending",
+                self.checkpoint
+            )));
+        }
+        if !self.waiting.remove(&subtask) {
+            return Err(bug(format!("{subtask} acknowledged barrier {checkpoint} twice")));
+        }
+        match report {
+            Report::Source(report) => {
+                self.counts.records_in += report.record_count;
+                for decided in report.decided {
+                    self.add_decided(decided);
+                }
+            }
+            Report::Operator { filtered_count } => self.counts.filtered += filtered_count,
+            Report::Sink(report) => {
+                self.counts.rows_out += report.row_count;
+                self.counts.dead_letters += report.dead_letter_count;
+                self.rejected.overlay(&report.rejected);
+            }
+        }
+        Ok(self.waiting.is_empty())
+    }
+
+    fn add_decided(&mut self, decided: MemberDecisions) {
+        if decided.decisions.is_empty() {
+            return;
+        }
+        match self.decided.iter_mut().find(|known| known.member == decided.member) {
+            Some(known) => known.decisions.overlay(&decided.decisions),
+            None => self.decided.push(decided),
+        }
+    }
+
+    /// Names of the subtasks that have not acknowledged.
+    pub(crate) fn waiting_for(&self) -> String {
+        let names: Vec<String> = self.waiting.iter().map(Subtask::to_string).collect();
+        names.join(", ")
+    }
+
+    /// Lays the sinks' rejections over the sources' decisions; each offset stays with the member that holds it.
+    /// Errors: `Bug` (a dead letter of an offset that no source decided, or rows without decisions).
+    pub(crate) fn seal(mut self) -> Result<Sealed> {
+        let checkpoint = self.checkpoint;
+        for partition in self.rejected.partitions() {
+            let ranges: Vec<DecidedRange> = self.rejected.of(partition).collect();
+            overlay_rejections(&mut self.decided, partition, &ranges)
+                .map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
+        }
+        let EpochCounts { rows_out, dead_letters, .. } = self.counts;
+        if self.decided.is_empty() && (rows_out > 0 || dead_letters > 0) {
+            return Err(bug(format!(
+                "checkpoint {checkpoint} wrote {rows_out} rows and {dead_letters} dead letters, but no source decided"
+            )));
+        }
+        let PendingCheckpoint { triggered_at, decided, counts, .. } = self;
+        Ok(Sealed { checkpoint, triggered_at, decided, counts })
+    }
+}
+
+/// Both lists are sorted, so one walk over each member finds what it holds of the rejected offsets.
+fn overlay_rejections(
+    decided: &mut [MemberDecisions],
+    partition: SourcePartition,
+    rejected: &[DecidedRange],
+) -> Result<()> {
+    let mut unfound_count: i64 = rejected.iter().map(|range| range.last.0 - range.first.0 + 1).sum();
+    for member in decided.iter_mut() {
+        let held: Vec<DecidedRange> = member.decisions.of(partition).collect();
+        let (mut a, mut b) = (0, 0);
+        while a < held.len() && b < rejected.len() {
+            let first = held[a].first.max(rejected[b].first);
+            let last = held[a].last.min(rejected[b].last);
+            if first <= last {
+                check_rejectable(&held[a], partition, first)?;
+                unfound_count -= last.0 - first.0 + 1;
+                let range = DecidedRange { first, last, decision: rejected[b].decision };
+                member.decisions.set(partition, range);
+            }
+            if held[a].last < rejected[b].last { a += 1 } else { b += 1 }
+        }
+    }
+    if unfound_count == 0 {
+        return Ok(());
+    }
+    let SourcePartition { topic_id, partition } = partition;
+    Err(bug(format!(
+        "{unfound_count} dead letters of topic {topic_id} partition {partition} have offsets that no source decided \
+         in it, or that two members hold"
+    )))
+}
+
+/// A gap has no record, so nothing of it can become a dead letter.
+fn check_rejectable(held: &DecidedRange, partition: SourcePartition, offset: Offset) -> Result<()> {
+    match held.decision {
+        Decision::Accept | Decision::Reject => Ok(()),
+        Decision::Gap => {
+            let SourcePartition { topic_id, partition } = partition;
+            Err(bug(format!(
+                "topic {topic_id} partition {partition} offset {offset} is a gap and became a dead letter"
+            )))
+        }
+    }
+}
+
+fn bug(context: String) -> Error {
+    Error::new(ErrorKind::Bug, context)
+}
+
+#[cfg(test)]
+mod tests {
+    use sharestream_base::Clock;
+    use sharestream_base::ids::{MemberEpoch, PartitionIndex, TopicId};
+
+    use super::*;
+    use crate::decision::ShareMember;
+
+    fn partition() -> SourcePartition {
+        SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(3) }
+    }
+
+    fn ranges(ranges: &[(i64, i64, Decision)]) -> Decisions {
+        let mut decisions = Decisions::new();
+        for (first, last, decision) in ranges {
+            let range = DecidedRange { first: Offset(*first), last: Offset(*last), decision: *decision };
+            decisions.set(partition(), range);
+        }
+        decisions
+    }
+
+    fn source(member: &str, decided: &[(i64, i64, Decision)]) -> Report {
+        let member = ShareMember {
+            group_id: "g".to_owned(),
+            member_id: member.to_owned(),
+            member_epoch: MemberEpoch(1),
+        };
+        let decided = vec![MemberDecisions { member, decisions: ranges(decided) }];
+        Report::Source(SourceReport { decided, record_count: 5, byte_count: 50 })
+    }
+
+    fn sink(rejected: &[(i64, i64, Decision)]) -> Report {
+        Report::Sink(SinkReport { row_count: 4, dead_letter_count: 1, rejected: ranges(rejected) })
+    }
+
+    fn pending(subtasks: &[Subtask]) -> PendingCheckpoint {
+        PendingCheckpoint::new(CheckpointId(7), Clock::system().now(), subtasks.iter().copied())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rejections_keep_the_member_that_holds_the_offset() {
+        use Decision::{Accept, Gap, Reject};
+        let mut pending = pending(&[Subtask::Source(0), Subtask::Source(1), Subtask::Sink(0)]);
+        let id = CheckpointId(7);
+        assert!(
+            !pending
+                .acknowledge(Subtask::Source(0), id, source("a", &[(0, 9, Accept), (10, 10, Gap)]))
+                .unwrap()
+        );
+        assert!(
+            !pending
+                .acknowledge(Subtask::Source(1), id, source("b", &[(11, 20, Accept), (30, 31, Reject)]))
+                .unwrap()
+        );
+        assert_eq!(pending.waiting_for(), "sink-0");
+        let rejected =
+            sink(&[(2, 3, Reject), (9, 9, Reject), (11, 11, Reject), (20, 20, Reject), (31, 31, Reject)]);
+        assert!(pending.acknowledge(Subtask::Sink(0), id, rejected).unwrap());
+        let sealed = pending.seal().unwrap();
+        assert_eq!(sealed.decided.len(), 2);
+        assert_eq!(
+            sealed.decided[0].decisions,
+            ranges(&[(0, 1, Accept), (2, 3, Reject), (4, 8, Accept), (9, 9, Reject), (10, 10, Gap)])
+        );
+        assert_eq!(
+            sealed.decided[1].decisions,
+            ranges(&[(11, 11, Reject), (12, 19, Accept), (20, 20, Reject), (30, 31, Reject)])
+        );
+        let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, filtered: 0 };
+        assert_eq!(sealed.counts, counts);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_contradicts_the_sources_is_a_bug() {
+        use Decision::{Accept, Gap, Reject};
+        let id = CheckpointId(7);
+        type Reports = Vec<(Subtask, u64, Report)>;
+        let table: Vec<(&str, Reports)> = vec![
+            ("another checkpoint", vec![(Subtask::Source(0), 8, source("a", &[]))]),
+            (
+                "twice",
+                vec![(Subtask::Source(0), 7, source("a", &[])), (Subtask::Source(0), 7, source("a", &[]))],
+            ),
+            (
+                "dead letter of nobody's offset",
+                vec![
+                    (Subtask::Source(0), 7, source("a", &[(0, 4, Accept)])),
+                    (Subtask::Sink(0), 7, sink(&[(4, 5, Reject)])),
+                ],
+            ),
+            (
+                "dead letter of a gap",
+                vec![
+                    (Subtask::Source(0), 7, source("a", &[(0, 4, Gap)])),
+                    (Subtask::Sink(0), 7, sink(&[(4, 4, Reject)])),
+                ],
+            ),
+            (
+                "rows without decisions",
+                vec![(Subtask::Source(0), 7, source("a", &[])), (Subtask::Sink(0), 7, sink(&[]))],
+            ),
+        ];
+        for (name, reports) in table {
+            let mut pending = pending(&[Subtask::Source(0), Subtask::Sink(0)]);
+            assert_eq!(pending.checkpoint, id);
+            let mut result = Ok(false);
+            for (subtask, checkpoint, report) in reports {
+                result = pending.acknowledge(subtask, CheckpointId(checkpoint), report);
+            }
+            let error = match result {
+                Err(error) => error,
+                Ok(_) => pending.seal().err().unwrap_or_else(|| panic!("{name}: sealed")),
+            };
+            assert_eq!(error.kind(), ErrorKind::Bug, "{name}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The start of an attempt: take ownership, fence and resolve what older incarnations left, find the last committed
+//! checkpoint, connect (DESIGN section 2, Recovery).
+
+use std::time::Duration;
+
+use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::{Clock, Env};
+use sharestream_checkpoints::CheckpointStore;
+use sharestream_checkpoints::Recovery;
+use sharestream_checkpoints::decide;
+
+use super::commit::{CommitTools, OwnedStore};
+use crate::ErrorKind;
+use crate::commit::{CommitProtocol, LastCommitted, RecoverRequest};
+use crate::error::{Error, Result};
+use crate::graph::{Blueprint, JobGraph, JobId, Parts};
+use crate::options::JobOptions;
+use crate::status::{JobControl, JobState};
+
+/// A recovered and connected attempt.
+pub(crate) struct Started {
+    pub(crate) id: JobId,
+    pub(crate) options: JobOptions,
+    pub(crate) protocol: Box<dyn CommitProtocol>,
+    pub(crate) tools: CommitTools,
+    pub(crate) blueprint: Blueprint,
+    pub(crate) parts: Parts,
+    pub(crate) last_committed: Option<CheckpointId>,
+    pub(crate) first: CheckpointId,
+}
+
+/// Where recovery says that the job goes on.
+struct Position {
+    job_epoch: JobEpoch,
+    store: Option<OwnedStore>,
+    last_committed: Option<CheckpointId>,
+    next_checkpoint: CheckpointId,
+}
+
+/// Recovers and connects. On an error the protocol is closed.
+pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Result<Started> {
+    let blueprint = Blueprint::of(&graph);
+    let JobGraph { id, mut protocol, store, options, step_hook, .. } = graph;
+    let mode = protocol.mode();
+    tracing::info!(job = %id, mode = ?mode, has_store = store.is_some(), "starting, guarantee as the mode says");
+    control.update(|status| {
+        status.state = JobState::Recovering;
+        status.mode = Some(mode);
+        status.in_flight = 0;
+    });
+    let result = async {
+        let recovery = recover(&id, protocol.as_mut(), store, &env);
+        let position = within(&env.clock, options.recovery_deadline, "recovery", recovery).await?;
+        let job_epoch = position.job_epoch;
+        control.update(|status| {
+            status.state = JobState::Connecting;
+            status.job_epoch = Some(job_epoch);
+            status.checkpoint = position.last_committed;
+        });
+        let connect = blueprint.connect();
+        let parts =
+            within(&env.clock, options.connect_deadline, "connecting sources and sinks", connect).await?;
+        Ok((position, parts))
+    };
+    match result.await {
+        Ok((position, parts)) => {
+            let Position { job_epoch, store, last_committed, next_checkpoint: first } = position;
+            tracing::info!(job = %id, %job_epoch, ?last_committed, first_checkpoint = %first, "recovered");
+            let (clock, probe_deadline) = (env.clock.clone(), options.commit_deadline);
+            let tools = CommitTools { clock, job_epoch, store, step_hook, probe_deadline };
+            Ok(Started { id, options, protocol, tools, blueprint, parts, last_committed, first })
+        }
+        Err(error) => {
+            close(protocol.as_mut(), &env.clock, options.close_deadline).await;
+            Err(error)
+        }
+    }
+}
+
+/// Bounds one step of the start. Nothing was committed by it, so another attempt may follow.
+async fn within<T>(
+    clock: &Clock,
+    limit: Duration,
+    what: &str,
+    future: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    match clock.timeout(limit, future).await {
+        Ok(result) => result,
+        Err(elapsed) => {
+            let context = format!("{what} took longer than {limit:?}");
+            Err(Error::new(ErrorKind::Retry, context).with_source(elapsed))
+        }
+    }
+}
+
+/// Closes the protocol of an attempt that is over; its error says nothing that the attempt's own does not.
+pub(crate) async fn close(protocol: &mut dyn CommitProtocol, clock: &Clock, limit: Duration) {
+    match clock.timeout(limit, protocol.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the commit protocol did not close cleanly"),
+        Err(_elapsed) => tracing::warn!("the commit protocol did not close in time"),
+    }
+}
+
+async fn recover(
+    id: &JobId,
+    protocol: &mut dyn CommitProtocol,
+    store: Option<CheckpointStore>,
+    env: &Env,
+) -> Result<Position> {
+    match store {
+        Some(store) => recover_with_store(id, protocol, store, env).await,
+        None => recover_without_store(protocol, env).await,
+    }
+}
+
+async fn recover_with_store(
+    id: &JobId,
+    protocol: &mut dyn CommitProtocol,
+    store: CheckpointStore,
+    env: &Env,
+) -> Result<Position> {
+    let key = store.key();
+    if (&key.job, &key.instance) != (&id.job, &id.instance) {
+        let context = format!("the checkpoint store was opened for {key}, the job is {id}");
+        return Err(Error::new(ErrorKind::InvalidInput, context));
+    }
+    let by = format!("process {}", std::process::id());
+    let owner = store.acquire_ownership(&by, env.clock.wall_ms()).await?;
+    let recovery = Recovery::inspect(&store).await?;
+    let request = RecoverRequest {
+        job_epoch: owner.epoch,
+        pending_transactional_ids: recovery.pending_transactional_ids().map(str::to_owned).collect(),
+    };
+    let LastCommitted { checkpoint, manifest, highest_seen } = protocol.recover(request).await?;
+    let outcome = checkpoint.map(|checkpoint| decide::LastCommitted { checkpoint, manifest });
+    // Checks the owner again before it trusts or changes anything.
+    let recovered = recovery.finish(&store, &owner, outcome, highest_seen).await?;
+    Ok(Position {
+        job_epoch: owner.epoch,
+        last_committed: recovered.predecessor,
+        next_checkpoint: recovered.next_checkpoint,
+        store: Some(OwnedStore { store, owner }),
+    })
+}
+
+/// Without a store the transactional ids fence, and the outcome log alone says where the job is. The job epoch must
+/// only grow from start to start; wall time does, and fencing does not hang on it.
+async fn recover_without_store(protocol: &mut dyn CommitProtocol, env: &Env) -> Result<Position> {
+    let job_epoch = JobEpoch(u64::try_from(env.clock.wall_ms()).unwrap_or_default());
+    let request = RecoverRequest { job_epoch, pending_transactional_ids: Vec::new() };
+    let LastCommitted { checkpoint, manifest, highest_seen } = protocol.recover(request).await?;
+    if let Some(manifest) = manifest {
+        let context = format!(
+            "the last commit of this job names checkpoint manifest {}, but the job has no checkpoint store now",
+            manifest.name
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, context));
+    }
+    Ok(Position {
+        job_epoch,
+        store: None,
+        last_committed: checkpoint,
+        next_checkpoint: checkpoint.max(highest_seen).map_or(CheckpointId(1), CheckpointId::next),
+    })
+}

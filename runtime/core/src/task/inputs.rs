@@ -1,0 +1,86 @@
+//! The inputs of a task, merged into one stream with aligned barriers.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use arrow_array::RecordBatch;
+use sharestream_base::ids::CheckpointId;
+
+use super::context::Interrupt;
+use crate::ErrorKind;
+use crate::barrier::{Alignment, AlignmentError, Mark, Step};
+use crate::channel::Receiver;
+use crate::element::StreamElement;
+use crate::error::Error;
+
+/// What the inputs bring together.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Rows(RecordBatch),
+    Rejected(RecordBatch),
+    /// Every input has brought this barrier.
+    Barrier(CheckpointId),
+    /// Every input has ended.
+    End,
+}
+
+/// The inputs of one task; each is read in turn.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    receivers: Vec<Receiver>,
+    alignment: Alignment,
+    next_index: usize,
+}
+
+impl Inputs {
+    pub(crate) fn new(receivers: Vec<Receiver>) -> Self {
+        Inputs { alignment: Alignment::new(receivers.len()), receivers, next_index: 0 }
+    }
+
+    /// The next input. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<Input, Interrupt> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Input, Interrupt>> {
+        let count = self.receivers.len();
+        let mut tried = 0;
+        while tried < count {
+            let index = (self.next_index + tried) % count;
+            if !self.alignment.is_flowing(index) {
+                tried += 1;
+                continue;
+            }
+            let step = match self.receivers[index].poll_receive(cx) {
+                Poll::Pending => {
+                    tried += 1;
+                    continue;
+                }
+                Poll::Ready(None) => return Poll::Ready(Err(Interrupt::NeighbourGone)),
+                Poll::Ready(Some(StreamElement::Batch(rows))) => {
+                    self.next_index = (index + 1) % count;
+                    return Poll::Ready(Ok(Input::Rows(rows)));
+                }
+                Poll::Ready(Some(StreamElement::Rejected(rows))) => {
+                    self.next_index = (index + 1) % count;
+                    return Poll::Ready(Ok(Input::Rejected(rows)));
+                }
+                Poll::Ready(Some(StreamElement::Barrier(checkpoint))) => {
+                    self.alignment.apply(index, Mark::Barrier(checkpoint))
+                }
+                Poll::Ready(Some(StreamElement::End)) => self.alignment.apply(index, Mark::End),
+            };
+            match step {
+                Ok(Step::Wait) => {}
+                Ok(Step::Aligned(checkpoint)) => return Poll::Ready(Ok(Input::Barrier(checkpoint))),
+                Ok(Step::Ended) => return Poll::Ready(Ok(Input::End)),
+                Err(error) => return Poll::Ready(Err(bug(error))),
+            }
+        }
+        Poll::Pending
+    }
+}
+
+fn bug(error: AlignmentError) -> Interrupt {
+    Interrupt::Failed(Error::new(ErrorKind::Bug, error.to_string()).with_source(error))
+}

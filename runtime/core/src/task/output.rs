@@ -1,0 +1,90 @@
+//! Where a task sends: one channel to the next task, or a router over all sinks.
+
+use arrow_array::RecordBatch;
+use sharestream_base::ids::CheckpointId;
+
+use super::context::Interrupt;
+use crate::ErrorKind;
+use crate::channel::Sender;
+use crate::element::StreamElement;
+use crate::error::Error;
+use crate::sink::Router;
+
+/// The output of one task.
+pub(crate) enum Output {
+    /// To the operator chain beside the source.
+    Direct(Sender),
+    /// To the sinks. Dead letters of one upstream subtask all go to one sink.
+    Routed { router: Box<dyn Router>, sinks: Vec<Sender>, rejected_to: usize },
+}
+
+impl Output {
+    /// Sends rows; a batch without rows is nothing.
+    pub(crate) async fn rows(&mut self, rows: RecordBatch) -> Result<(), Interrupt> {
+        if rows.num_rows() == 0 {
+            return Ok(());
+        }
+        match self {
+            Output::Direct(sender) => sender.send(StreamElement::Batch(rows)).await?,
+            Output::Routed { router, sinks, .. } => {
+                let row_count = rows.num_rows();
+                let parts = router.route(rows)?;
+                check_parts(&parts, row_count, sinks.len())?;
+                for (sink, part) in parts {
+                    if part.num_rows() > 0 {
+                        sinks[sink].send(StreamElement::Batch(part)).await?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends dead letters.
+    pub(crate) async fn rejected(&mut self, rejected: RecordBatch) -> Result<(), Interrupt> {
+        if rejected.num_rows() == 0 {
+            return Ok(());
+        }
+        let sender = match self {
+            Output::Direct(sender) => sender,
+            Output::Routed { sinks, rejected_to, .. } => &mut sinks[*rejected_to],
+        };
+        Ok(sender.send(StreamElement::Rejected(rejected)).await?)
+    }
+
+    /// Sends a barrier everywhere.
+    pub(crate) async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<(), Interrupt> {
+        for sender in self.senders() {
+            sender.send(StreamElement::Barrier(checkpoint)).await?;
+        }
+        Ok(())
+    }
+
+    /// Says that nothing follows.
+    pub(crate) async fn end(&mut self) -> Result<(), Interrupt> {
+        for sender in self.senders() {
+            sender.send(StreamElement::End).await?;
+        }
+        Ok(())
+    }
+
+    fn senders(&mut self) -> &mut [Sender] {
+        match self {
+            Output::Direct(sender) => std::slice::from_mut(sender),
+            Output::Routed { sinks, .. } => sinks,
+        }
+    }
+}
+
+/// A router that loses or doubles rows would break G1 unseen, so its count is checked.
+fn check_parts(parts: &[(usize, RecordBatch)], row_count: usize, sink_count: usize) -> Result<(), Error> {
+    let routed_count: usize = parts.iter().map(|(_, part)| part.num_rows()).sum();
+    if routed_count == row_count && parts.iter().all(|(sink, _)| *sink < sink_count) {
+        return Ok(());
+    }
+    let to: Vec<usize> = parts.iter().map(|(sink, _)| *sink).collect();
+    Err(Error::new(
+        ErrorKind::Bug,
+        format!("the router made {routed_count} of {row_count} rows, for sinks {to:?} of {sink_count}"),
+    ))
+}

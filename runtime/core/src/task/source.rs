@@ -1,0 +1,126 @@
+//! The loop of a source task.
+
+use sharestream_base::ids::CheckpointId;
+use tokio::sync::mpsc;
+
+use super::context::{Interrupt, TaskContext, TaskEvent};
+use super::gauges::Gauges;
+use super::output::Output;
+use crate::source::{Source, SourceEvent};
+
+/// What the coordinator asks of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceCommand {
+    /// Close the epoch and send the barrier on.
+    Barrier(CheckpointId),
+    /// The epoch is committed.
+    Committed(CheckpointId),
+    /// Acquire nothing more.
+    StopAcquiring,
+    /// Send the end on and leave.
+    Close,
+}
+
+/// Commands that can be on their way to a source: a barrier is sent only when every source has answered the one
+/// before, so there are at most that barrier, the commits of the two epochs before it, and the two commands of a
+/// drain. The rest is slack.
+pub(crate) const COMMANDS_MAX: usize = 16;
+
+/// A source task and what it needs.
+pub(crate) struct SourceTask {
+    pub(crate) context: TaskContext,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) output: Output,
+    pub(crate) commands: mpsc::Receiver<SourceCommand>,
+    pub(crate) gauges: std::sync::Arc<Gauges>,
+    pub(crate) is_acquiring: bool,
+    /// True while a call that must not be dropped half way is running: a source that was interrupted in it cannot
+    /// be asked to close.
+    pub(crate) is_in_call: bool,
+}
+
+impl SourceTask {
+    pub(crate) async fn run(mut self) {
+        let context = self.context.clone();
+        let Err(interrupt) = context.guard(self.work()).await else { return };
+        tracing::debug!(task = context.name, ?interrupt, "source task is winding down");
+        if self.is_in_call {
+            return;
+        }
+        // The attempt has failed; what matters is that records go back to the group soon, not how the call ends.
+        match context.clock.timeout(context.close_deadline, self.source.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(task = context.name, %error, "source did not close cleanly"),
+            Err(_elapsed) => tracing::warn!(task = context.name, "source did not close in time"),
+        }
+    }
+
+    async fn work(&mut self) -> Result<(), Interrupt> {
+        loop {
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => {
+                    let command = command.ok_or(Interrupt::NeighbourGone)?;
+                    if command == SourceCommand::Close {
+                        return self.close().await;
+                    }
+                    self.is_in_call = true;
+                    let obeyed = self.obey(command).await;
+                    self.is_in_call = false;
+                    obeyed?;
+                }
+                event = self.source.next(), if self.is_acquiring => {
+                    let event = event?;
+                    self.hand_on(event).await?;
+                    // A source that always has more must not keep its thread for ever.
+                    tokio::task::consume_budget().await;
+                }
+            }
+        }
+    }
+
+    async fn hand_on(&mut self, event: SourceEvent) -> Result<(), Interrupt> {
+        let in_flight = self.source.in_flight();
+        match event {
+            SourceEvent::Records { rows, rejected } => {
+                self.gauges.handed_on(self.context.subtask, in_flight, self.context.clock.now());
+                if let Some(rejected) = rejected {
+                    self.output.rejected(rejected).await?;
+                }
+                if let Some(rows) = rows {
+                    self.output.rows(rows).await?;
+                }
+            }
+            SourceEvent::Idle => self.gauges.idle(self.context.subtask, in_flight),
+        }
+        Ok(())
+    }
+
+    async fn obey(&mut self, command: SourceCommand) -> Result<(), Interrupt> {
+        let subtask = self.context.subtask;
+        match command {
+            SourceCommand::Barrier(checkpoint) => {
+                let report = self.source.barrier(checkpoint).await?;
+                self.output.barrier(checkpoint).await?;
+                self.gauges.barrier(subtask, self.source.in_flight());
+                self.context.tell(TaskEvent::SourceAcked { subtask, checkpoint, report }).await
+            }
+            SourceCommand::Committed(checkpoint) => Ok(self.source.committed(checkpoint).await?),
+            SourceCommand::StopAcquiring => {
+                self.is_acquiring = false;
+                self.source.stop_acquiring().await?;
+                self.gauges.idle(subtask, self.source.in_flight());
+                self.context.tell(TaskEvent::SourceStopped { subtask }).await
+            }
+            // Handled by the loop, which it ends.
+            SourceCommand::Close => Ok(()),
+        }
+    }
+
+    /// Ends the stream first: sinks close while the source leaves the group.
+    async fn close(&mut self) -> Result<(), Interrupt> {
+        self.is_in_call = true;
+        self.output.end().await?;
+        Ok(self.source.close().await?)
+    }
+}
