@@ -13,6 +13,18 @@ pub(crate) fn bug(context: impl Into<String>) -> Error {
     Error::new(ErrorKind::Bug, context)
 }
 
+/// Takes over an error of the client with its kind; `doing` says what it interrupted.
+pub(crate) fn client_error(doing: impl Into<String>) -> impl FnOnce(sharestream_client::Error) -> Error {
+    let doing = doing.into();
+    move |error| Error::new(error.kind(), format!("{doing}: {error}")).with_source(error)
+}
+
+/// Takes over an error of the protocol layer: bytes that a broker sent and that make no sense.
+pub(crate) fn wire_error(doing: impl Into<String>) -> impl FnOnce(sharestream_wire::WireError) -> Error {
+    let doing = doing.into();
+    move |error| Error::new(ErrorKind::Corrupt, format!("{doing}: {error}")).with_source(error)
+}
+
 /// Takes over an error of arrow: our columns do not fit together.
 pub(crate) fn arrow_error(doing: impl Into<String>) -> impl FnOnce(arrow_schema::ArrowError) -> Error {
     let doing = doing.into();

@@ -12,13 +12,17 @@
 //! records after a crash. What this crate is not: a job graph or a scheduler (that is `sharestream-core`), and not a
 //! general Kafka client (`sharestream-client`).
 
+mod attempt;
+mod commit;
 pub mod config;
 mod error;
 pub mod formats;
+mod group;
 mod job;
 mod metadata_columns;
 pub mod outcome;
 pub mod provenance;
+pub mod sink;
 pub mod source;
 
 pub use config::{AckModeChoice, BadRecords, ConfigFault, KafkaJobConfig, SinkConfig, SinkKey};

@@ -90,6 +90,11 @@ pub(crate) fn write_source(out: &mut Vec<u8>, topic_id: &str, partition: i32, of
     }
 }
 
+/// True for the headers that this module writes.
+pub(crate) fn is_ours(key: &[u8]) -> bool {
+    [SOURCE, TOPIC, DELIVERY_COUNT, ERROR, JOB, CHECKPOINT].iter().any(|ours| ours.as_bytes() == key)
+}
+
 /// A record header: key and value.
 pub(crate) type Header<'a> = (&'a [u8], Option<&'a [u8]>);
 

@@ -62,7 +62,10 @@ impl RowEncoder {
             let only = match user_columns.as_ref() {
                 [only] => only,
                 _ => {
-                    return Err(format!("format raw writes one column, but there are {}", user_columns.len()));
+                    return Err(format!(
+                        "format raw writes one column, but there are {}",
+                        user_columns.len()
+                    ));
                 }
             };
             use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Utf8, Utf8View};

@@ -3,8 +3,12 @@
 //! It recovers checkpoints and lets anyone verify a job. A record counts by its position: it is committed when the
 //! first marker of its producer behind it commits, whatever epoch the marker carries (KIP-890 bumps it).
 
+mod last_committed;
+mod read;
 mod record;
 
+pub(crate) use last_committed::last_committed;
+pub use read::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
 pub use record::{
     FORMAT_VERSION, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition, OutcomeRecord, RecordFormatError,
 };

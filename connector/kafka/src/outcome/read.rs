@@ -3,10 +3,11 @@
 //! Reading committed would wait for any hung replica; and a record's verdict must be known, not its visibility.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use sharestream_base::ErrorKind;
-use sharestream_base::ids::{Offset, PartitionIndex, ProducerId, TopicId};
-use sharestream_client::{Client, Isolation, PartitionReader};
+use sharestream_base::ids::{Offset, PartitionIndex, ProducerId};
+use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader};
 use sharestream_wire::murmur2::partition_for_key;
 use sharestream_wire::records::control::{self, ControlMarker};
 use sharestream_wire::records::{RawBatch, RecordView};
@@ -72,7 +73,8 @@ impl OutcomeLog {
     pub fn apply(&mut self, batch: &RawBatch) -> Result<()> {
         let producer = ProducerId(batch.header.producer_id);
         if batch.header.is_control() {
-            let (marker, _coordinator_epoch) = control::decode(batch).map_err(wire_error("outcome topic marker"))?;
+            let (marker, _coordinator_epoch) =
+                control::decode(batch).map_err(wire_error("outcome topic marker"))?;
             let verdict = match marker {
                 ControlMarker::Commit => Verdict::Committed,
                 ControlMarker::Abort => Verdict::Aborted,
@@ -90,9 +92,17 @@ impl OutcomeLog {
         Ok(())
     }
 
-    fn apply_record(&mut self, record: &RecordView<'_>, producer: ProducerId, transactional: bool) -> Result<()> {
+    fn apply_record(
+        &mut self,
+        record: &RecordView<'_>,
+        producer: ProducerId,
+        transactional: bool,
+    ) -> Result<()> {
         let corrupt = |what: String| {
-            Error::new(ErrorKind::Corrupt, format!("outcome topic record at offset {}: {what}", record.offset))
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("outcome topic record at offset {}: {what}", record.offset),
+            )
         };
         let key = record.key.ok_or_else(|| corrupt("no key".to_owned()))?;
         // A tombstone takes back nothing that recovery may still need.
@@ -113,7 +123,9 @@ impl OutcomeLog {
                 }
                 if outcome.producer_id != producer {
                     let claimed = outcome.producer_id;
-                    return Err(corrupt(format!("written by producer {producer}, but claims producer {claimed}")));
+                    return Err(corrupt(format!(
+                        "written by producer {producer}, but claims producer {claimed}"
+                    )));
                 }
                 self.open.entry(producer).or_default().push(self.outcomes.len());
                 let offset = Offset(record.offset);
@@ -142,4 +154,46 @@ impl OutcomeLog {
 /// The partition of the outcome topic that holds the outcomes of a group.
 pub fn outcome_partition(group: &str, partition_count: i32) -> PartitionIndex {
     PartitionIndex(partition_for_key(group.as_bytes(), partition_count))
+}
+
+/// Bytes of one fetch.
+const FETCH_BYTES_MAX: i32 = 4 << 20;
+/// The outcomes are there already, so a fetch has nothing to wait for.
+const FETCH_WAIT: Duration = Duration::from_millis(100);
+
+/// Reads the outcome partition, uncommitted and with control batches, from its start up to where its leader says it
+/// ends now, into `log`. Gives the offset read up to. For recovery, `verify` and `status`.
+///
+/// # Errors
+/// `Corrupt` (records that cannot be read), `InvalidInput` (no such topic), `Retry`.
+///
+/// # Cancel safety
+/// Dropped, `log` holds a prefix; start again with a new one.
+pub async fn read_outcomes(
+    client: &Client,
+    topic: &str,
+    partition: PartitionIndex,
+    log: &mut OutcomeLog,
+) -> Result<Offset> {
+    let doing = || client_error(format!("read outcomes of {topic}/{partition}"));
+    let ends = client.admin().list_offsets(topic, &[partition], OffsetSpec::Latest).await.map_err(doing())?;
+    let starts =
+        client.admin().list_offsets(topic, &[partition], OffsetSpec::Earliest).await.map_err(doing())?;
+    let missing = || Error::new(ErrorKind::Retry, format!("{topic}/{partition} told no offset"));
+    let mut next = starts.get(&partition).copied().ok_or_else(missing)?;
+    let end = ends.get(&partition).copied().ok_or_else(missing)?;
+    let mut reader = PartitionReader::new(client.clone());
+    while next < end {
+        let fetched = reader
+            .fetch(topic, partition, next, Isolation::ReadUncommitted, FETCH_BYTES_MAX, FETCH_WAIT)
+            .await
+            .map_err(doing())?;
+        for batch in &fetched.batches {
+            if batch.header.next_offset() > next.0 {
+                log.apply(batch)?;
+            }
+        }
+        next = fetched.next_offset(next);
+    }
+    Ok(end)
 }

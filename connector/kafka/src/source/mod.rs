@@ -1,8 +1,17 @@
 //! The share source: acquires records of a share group, decodes them, and decides on every offset it acquired.
 //!
-//! KIP-932 (share groups, explicit acknowledgement).
+//! KIP-932 (share groups, explicit acknowledgement). A decision is a range; nothing is kept for a single record.
 
+mod delivery;
+mod epoch;
+mod factory;
+mod offsets;
+mod reader;
 mod rows;
+mod share_source;
+mod window;
 
 pub use crate::metadata_columns::{RecordBytes, RecordCoordinates, TopicNames};
+pub(crate) use factory::ShareSourceFactory;
 pub use rows::{FinishedRows, RowsBuilder};
+pub(crate) use share_source::acknowledge_type;

@@ -1,0 +1,121 @@
+//! What the parts of one attempt tell each other beside the graph: the identity of each open epoch, the live epoch of
+//! each member, and (at least once) the decisions that may be acknowledged.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sharestream_base::ErrorKind;
+use sharestream_base::ids::CheckpointId;
+use sharestream_client::{MetadataHandle, ProducerIdentity, ShareGroupMetadata};
+use sharestream_core::decision::{Decisions, MemberDecisions, ShareMember};
+use tokio::sync::watch;
+
+use crate::{Error, Result};
+
+type Identities = BTreeMap<CheckpointId, ProducerIdentity>;
+
+/// Shared by source tasks, sink tasks and the commit protocol. Locks are held for a few instructions only.
+pub(crate) struct Attempt {
+    identities: watch::Sender<Identities>,
+    members: Mutex<BTreeMap<String, MetadataHandle>>,
+    /// Committed, not yet acknowledged; by checkpoint, then member id.
+    committed: Mutex<BTreeMap<CheckpointId, BTreeMap<String, Decisions>>>,
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt").field("identities", &*self.identities.borrow()).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each critical section is one map operation: a panic in it leaves a valid map.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Attempt {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Attempt {
+            identities: watch::Sender::new(Identities::new()),
+            members: Mutex::default(),
+            committed: Mutex::default(),
+        })
+    }
+
+    /// Forgets what an earlier attempt left.
+    pub(crate) fn reset(&self) {
+        self.identities.send_replace(Identities::new());
+        locked(&self.members).clear();
+        locked(&self.committed).clear();
+    }
+
+    /// The transaction of this epoch is open: sinks may write.
+    pub(crate) fn publish_identity(&self, checkpoint: CheckpointId, identity: ProducerIdentity) {
+        self.identities.send_modify(|identities| {
+            identities.insert(checkpoint, identity);
+        });
+    }
+
+    /// The transaction of this epoch is over: nobody may write into it.
+    pub(crate) fn withdraw_identity(&self, checkpoint: CheckpointId) {
+        self.identities.send_modify(|identities| {
+            identities.remove(&checkpoint);
+        });
+    }
+
+    /// Waits until the transaction of this epoch is open. Cancel safe.
+    pub(crate) async fn identity(&self, checkpoint: CheckpointId) -> Result<ProducerIdentity> {
+        let mut identities = self.identities.subscribe();
+        let open = identities.wait_for(|identities| identities.contains_key(&checkpoint)).await;
+        let identity = open.ok().and_then(|identities| identities.get(&checkpoint).cloned());
+        identity
+            .ok_or_else(|| Error::new(ErrorKind::Closed, format!("checkpoint {checkpoint} was never opened")))
+    }
+
+    /// A source task has joined.
+    pub(crate) fn add_member(&self, handle: MetadataHandle) {
+        locked(&self.members).insert(handle.current().member_id, handle);
+    }
+
+    /// The member as the group knows it now; as it was when it decided, if its consumer is gone.
+    pub(crate) fn live_member(&self, member: &ShareMember) -> ShareGroupMetadata {
+        match locked(&self.members).get(&member.member_id) {
+            Some(handle) => handle.current(),
+            None => ShareGroupMetadata {
+                group_id: member.group_id.clone(),
+                member_id: member.member_id.clone(),
+                member_epoch: member.member_epoch,
+            },
+        }
+    }
+
+    /// The epoch has committed: its sources may acknowledge it (at least once).
+    pub(crate) fn release_decisions(&self, checkpoint: CheckpointId, decided: &[MemberDecisions]) {
+        let by_member = decided
+            .iter()
+            .map(|member| (member.member.member_id.clone(), member.decisions.clone()))
+            .collect();
+        locked(&self.committed).insert(checkpoint, by_member);
+    }
+
+    /// What a member may acknowledge of this epoch, once.
+    pub(crate) fn take_decisions(&self, checkpoint: CheckpointId, member_id: &str) -> Option<Decisions> {
+        let mut committed = locked(&self.committed);
+        let by_member = committed.get_mut(&checkpoint)?;
+        by_member.remove(member_id)
+    }
+
+    /// A member has acknowledged what it took; the last one closes the epoch.
+    pub(crate) fn acknowledged(&self, checkpoint: CheckpointId) {
+        let mut committed = locked(&self.committed);
+        if committed.get(&checkpoint).is_some_and(BTreeMap::is_empty) {
+            committed.remove(&checkpoint);
+        }
+    }
+
+    /// True when no member has acknowledgements of this epoch left.
+    pub(crate) fn is_acknowledged(&self, checkpoint: CheckpointId) -> bool {
+        !locked(&self.committed).contains_key(&checkpoint)
+    }
+}

@@ -1,0 +1,101 @@
+//! Makes the sinks of a job.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use sharestream_client::{BatchWriter, Client, TopicInfo, WriterConfig};
+use sharestream_core::sink::{Router, Sink, SinkFactory};
+use sharestream_wire::records::Compression;
+
+use super::kafka_sink::KafkaSink;
+use super::keys::Keys;
+use super::owned_partitions;
+use super::router::KeyRouter;
+use super::writer::{OwnedTopic, RecordWriter};
+use crate::Result;
+use crate::attempt::Attempt;
+use crate::config::{BadRecords, CompressionChoice, KafkaJobConfig};
+use crate::error::invalid_input;
+use crate::formats::RowEncoder;
+
+/// The sink of a job: one output topic, one dead letter topic.
+#[derive(Debug)]
+pub(crate) struct KafkaSinkFactory {
+    pub(crate) client: Client,
+    pub(crate) config: Arc<KafkaJobConfig>,
+    pub(crate) output: Arc<TopicInfo>,
+    pub(crate) dead_letters: Option<Arc<TopicInfo>>,
+    pub(crate) attempt: Arc<Attempt>,
+}
+
+fn partition_count(topic: &TopicInfo) -> i32 {
+    i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX)
+}
+
+fn owned_topic(topic: &TopicInfo, subtask: usize, subtask_count: usize) -> OwnedTopic {
+    let count = partition_count(topic);
+    OwnedTopic::new(topic.name.clone(), count, owned_partitions(subtask, subtask_count, count))
+}
+
+#[async_trait]
+impl SinkFactory for KafkaSinkFactory {
+    fn name(&self) -> &str {
+        &self.config.sink.topic
+    }
+
+    fn check_schema(&self, input: SchemaRef) -> Result<()> {
+        let mut faults = Vec::new();
+        faults.extend(RowEncoder::new(&self.config.sink.format, &input).err());
+        faults.extend(Keys::check(&self.config.sink.key, &input).err());
+        if faults.is_empty() {
+            return Ok(());
+        }
+        Err(invalid_input(format!("sink {}: {}", self.config.sink.topic, faults.join("; "))))
+    }
+
+    async fn create(&self, subtask: usize, subtask_count: usize) -> Result<Box<dyn Sink>> {
+        let config = &self.config.sink;
+        let writer_config = WriterConfig {
+            batch_bytes_max: config.batch_bytes_max,
+            in_flight_bytes_max: config.in_flight_bytes_max,
+            compression: match config.compression {
+                CompressionChoice::None => Compression::None,
+                CompressionChoice::Gzip => Compression::Gzip,
+                CompressionChoice::Snappy => Compression::Snappy,
+                CompressionChoice::Lz4 => Compression::Lz4,
+                CompressionChoice::Zstd => Compression::Zstd,
+            },
+            ..WriterConfig::default()
+        };
+        let bad_records = self.config.bad_record_policy();
+        let dead_letters = self
+            .dead_letters
+            .as_ref()
+            .filter(|_| bad_records == BadRecords::DeadLetter)
+            .map(|topic| owned_topic(topic, subtask, subtask_count));
+        if let Some(topic) = dead_letters.as_ref().filter(|topic| topic.owned.is_empty()) {
+            // Two writers on one partition would spoil each other's sequence numbers.
+            return Err(invalid_input(format!(
+                "dead letter topic {} has {} partitions, but the sink has {subtask_count} subtasks: each needs a \
+                 partition of its own; add partitions or lower the parallelism",
+                topic.name, topic.partition_count
+            )));
+        }
+        let record_writer = RecordWriter::new(
+            BatchWriter::new(self.client.clone(), writer_config),
+            owned_topic(&self.output, subtask, subtask_count),
+            dead_letters,
+            config.key.clone(),
+            format!("{}/{}", self.config.job, self.config.instance),
+        );
+        let sink = KafkaSink::new(self.attempt.clone(), record_writer, config.format.clone(), bad_records);
+        Ok(Box::new(sink))
+    }
+
+    fn router(&self, subtask_count: usize) -> Result<Box<dyn Router>> {
+        let router =
+            KeyRouter::new(self.config.sink.key.clone(), partition_count(&self.output), subtask_count);
+        Ok(Box::new(router))
+    }
+}

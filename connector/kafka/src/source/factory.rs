@@ -1,0 +1,61 @@
+//! Makes the sources of a job.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use sharestream_client::{AcquireMode, Client, ShareConsumer, ShareConsumerConfig, TopicInfo};
+use sharestream_core::commit::AckMode;
+use sharestream_core::source::{Source, SourceFactory};
+
+use super::delivery::DeliveryLimit;
+use super::reader::Reader;
+use super::rows::RowsBuilder;
+use super::share_source::ShareSource;
+use crate::Result;
+use crate::attempt::Attempt;
+use crate::config::KafkaJobConfig;
+use crate::error::client_error;
+use crate::group::GroupSettings;
+use crate::metadata_columns::TopicNames;
+
+/// The source of a job: one share group, as many members as subtasks.
+#[derive(Debug)]
+pub(crate) struct ShareSourceFactory {
+    pub(crate) client: Client,
+    pub(crate) config: Arc<KafkaJobConfig>,
+    pub(crate) topics: Vec<Arc<TopicInfo>>,
+    pub(crate) group: GroupSettings,
+    pub(crate) mode: AckMode,
+    pub(crate) attempt: Arc<Attempt>,
+}
+
+#[async_trait]
+impl SourceFactory for ShareSourceFactory {
+    fn name(&self) -> &str {
+        &self.config.group
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.config.format.schema()
+    }
+
+    async fn create(&self, _subtask: usize) -> Result<Box<dyn Source>> {
+        let mut consumer_config = ShareConsumerConfig::new(&self.config.group, &self.config.topics);
+        consumer_config.max_poll_records = self.config.max_poll_records;
+        consumer_config.fetch_bytes_max = self.config.fetch_bytes_max;
+        consumer_config.max_wait = self.config.fetch_wait;
+        consumer_config.acquire_mode = AcquireMode::BatchOptimized;
+        let consumer = ShareConsumer::join(self.client.clone(), consumer_config)
+            .await
+            .map_err(client_error(format!("join share group {}", self.config.group)))?;
+        self.attempt.add_member(consumer.metadata_handle());
+        let names = TopicNames::new(self.topics.iter().map(|topic| (&*topic.name, topic.topic_id)));
+        let delivery_limit =
+            DeliveryLimit::new(self.group.delivery_count_limit, self.config.delivery_reserve);
+        let rows = RowsBuilder::new(&self.config.format, names);
+        let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit);
+        let locks_max = self.group.record_locks_max;
+        Ok(Box::new(ShareSource::new(consumer, reader, locks_max, self.attempt.clone(), self.mode)))
+    }
+}

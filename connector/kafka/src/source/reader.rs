@@ -1,0 +1,161 @@
+//! Polled records to chunks: batches with the decisions that go with them.
+
+use std::collections::VecDeque;
+
+use arrow_array::RecordBatch;
+use sharestream_base::ErrorKind;
+use sharestream_base::ids::Offset;
+use sharestream_client::{AcquiredPartition, ShareRecords};
+use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
+use sharestream_wire::records::{RawBatch, RecordView};
+
+use super::delivery::DeliveryLimit;
+use super::offsets::AcquiredCursor;
+use super::rows::{FinishedRows, RowsBuilder};
+use crate::error::{arrow_error, bug, wire_error};
+use crate::metadata_columns::{RecordBytes, RecordCoordinates};
+use crate::{Error, Result};
+
+/// One batch for the job, and what it decides when it is handed on.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    pub(super) rows: Option<RecordBatch>,
+    pub(super) rejected: Option<RecordBatch>,
+    pub(super) decided: Vec<(SourcePartition, DecidedRange)>,
+    pub(super) record_count: u64,
+    pub(super) byte_count: u64,
+}
+
+/// Decodes what polls bring. No I/O.
+#[derive(Debug)]
+pub(super) struct Reader {
+    rows: RowsBuilder,
+    rows_max: usize,
+    delivery_limit: DeliveryLimit,
+    /// Of the chunk under construction.
+    decided: Vec<(SourcePartition, DecidedRange)>,
+    record_count: u64,
+    byte_count: u64,
+}
+
+/// A chunk ends at this many payload bytes, however few rows it has: offsets of text columns are 32 bits.
+const CHUNK_BYTES_MAX: u64 = 32 << 20;
+
+impl Reader {
+    pub(super) fn new(rows: RowsBuilder, rows_max: usize, delivery_limit: DeliveryLimit) -> Self {
+        Reader { rows, rows_max, delivery_limit, decided: Vec::new(), record_count: 0, byte_count: 0 }
+    }
+
+    /// Decodes everything that `records` has and we acquired, and appends it to `chunks`. Bad records are part of
+    /// the chunks; an error means that the answer itself makes no sense.
+    pub(super) fn read(&mut self, records: &ShareRecords, chunks: &mut VecDeque<Chunk>) -> Result<()> {
+        for partition in &records.partitions {
+            self.read_partition(partition, chunks)?;
+        }
+        self.cut(chunks)
+    }
+
+    fn read_partition(&mut self, acquired: &AcquiredPartition, chunks: &mut VecDeque<Chunk>) -> Result<()> {
+        let source = SourcePartition { topic_id: acquired.topic_id, partition: acquired.partition };
+        let topic_number = self.rows.topic_number(acquired.topic_id).ok_or_else(|| {
+            // A topic that was deleted and created again while the job ran is another topic.
+            Error::new(
+                ErrorKind::Abort,
+                format!(
+                    "topic {} has id {} now, which the job did not start with",
+                    acquired.topic, acquired.topic_id
+                ),
+            )
+        })?;
+        let at = |batch: &RawBatch| {
+            format!("{}/{} at offset {}", acquired.topic, acquired.partition, batch.header.base_offset)
+        };
+        let mut cursor = AcquiredCursor::new(&acquired.acquired);
+        for batch in &acquired.batches {
+            if !batch.header.is_control() {
+                let records = batch.records().map_err(wire_error(format!("batch of {}", at(batch))))?;
+                self.rows.add_block(records.payload());
+                for record in &records {
+                    let record = record.map_err(wire_error(format!("record of {}", at(batch))))?;
+                    self.read_record(source, topic_number, &record, &mut cursor);
+                    if self.rows.row_count() >= self.rows_max || self.byte_count >= CHUNK_BYTES_MAX {
+                        self.take_decided(source, &mut cursor);
+                        self.cut(chunks)?;
+                        self.rows.add_block(records.payload());
+                    }
+                }
+            }
+            cursor.pass_batch_end(Offset(batch.header.last_offset()));
+        }
+        self.take_decided(source, &mut cursor);
+        if let Some(offset) = cursor.uncovered() {
+            let (topic, partition) = (&acquired.topic, acquired.partition);
+            return Err(Error::new(
+                ErrorKind::Abort,
+                format!(
+                    "{topic}/{partition}: offset {offset} was acquired, but its batch did not come with it"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_record(
+        &mut self,
+        source: SourcePartition,
+        topic_number: i16,
+        record: &RecordView<'_>,
+        cursor: &mut AcquiredCursor<'_>,
+    ) {
+        let offset = Offset(record.offset);
+        let Some(delivery_count) = cursor.pass_to(offset) else { return };
+        let coordinates = RecordCoordinates {
+            partition: source.partition,
+            offset,
+            timestamp_ms: record.timestamp,
+            delivery_count,
+        };
+        let headers = (!record.headers.is_empty()).then(|| record.headers.raw());
+        let bytes = RecordBytes { key: record.key, value: record.value, headers };
+        let decision = match self.delivery_limit.check(delivery_count) {
+            Ok(()) => match self.rows.push(topic_number, &coordinates, &bytes) {
+                Ok(()) => Decision::Accept,
+                Err(_bad_record) => Decision::Reject,
+            },
+            Err(reason) => {
+                self.rows.push_rejected(topic_number, &coordinates, &bytes, reason);
+                Decision::Reject
+            }
+        };
+        cursor.decide(offset, decision);
+        self.record_count += 1;
+        let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
+        self.byte_count += length(record.key) + length(record.value) + length(headers);
+    }
+
+    fn take_decided(&mut self, source: SourcePartition, cursor: &mut AcquiredCursor<'_>) {
+        self.decided.extend(cursor.take_decided().into_iter().map(|range| (source, range)));
+    }
+
+    /// Ends the chunk under construction, if it has anything.
+    fn cut(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<()> {
+        let FinishedRows { rows, rejected } = self.rows.finish().map_err(arrow_error("decoded rows"))?;
+        let decided = std::mem::take(&mut self.decided);
+        if decided.is_empty() {
+            return if rows.is_none() && rejected.is_none() {
+                Ok(())
+            } else {
+                Err(bug("rows without a decision on their offsets"))
+            };
+        }
+        chunks.push_back(Chunk {
+            rows,
+            rejected,
+            decided,
+            record_count: std::mem::take(&mut self.record_count),
+            byte_count: std::mem::take(&mut self.byte_count),
+        });
+        Ok(())
+    }
+}

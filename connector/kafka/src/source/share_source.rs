@@ -1,0 +1,218 @@
+//! The source of one subtask: a member of the share group.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sharestream_base::ErrorKind;
+use sharestream_base::ids::CheckpointId;
+use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer};
+use sharestream_core::commit::AckMode;
+use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
+use sharestream_core::source::{InFlight, Source, SourceEvent, SourceReport};
+
+use super::epoch::OpenEpoch;
+use super::reader::{Chunk, Reader};
+use super::window::LockWindow;
+use crate::attempt::Attempt;
+use crate::error::client_error;
+use crate::{Error, Result};
+
+/// Acquires, decodes, hands on, and reports at each barrier what became of every offset.
+///
+/// ```text
+/// poll --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported, locks held --committed(n)--> done
+///                          \--stop_acquiring()--> released
+/// ```
+pub(super) struct ShareSource {
+    /// `None` once closed.
+    consumer: Option<ShareConsumer>,
+    reader: Reader,
+    /// Decoded and not yet handed on.
+    ready: VecDeque<Chunk>,
+    epoch: OpenEpoch,
+    window: LockWindow,
+    attempt: Arc<Attempt>,
+    mode: AckMode,
+}
+
+/// The protocol's name for a decision.
+pub(crate) fn acknowledge_type(decision: Decision) -> AcknowledgeType {
+    match decision {
+        Decision::Accept => AcknowledgeType::Accept,
+        Decision::Reject => AcknowledgeType::Reject,
+        Decision::Gap => AcknowledgeType::Gap,
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the source is closed")
+}
+
+impl ShareSource {
+    pub(super) fn new(
+        consumer: ShareConsumer,
+        reader: Reader,
+        locks_max: u64,
+        attempt: Arc<Attempt>,
+        mode: AckMode,
+    ) -> Self {
+        ShareSource {
+            consumer: Some(consumer),
+            reader,
+            ready: VecDeque::new(),
+            epoch: OpenEpoch::default(),
+            window: LockWindow::new(locks_max),
+            attempt,
+            mode,
+        }
+    }
+
+    fn consumer(&mut self) -> Result<&mut ShareConsumer> {
+        self.consumer.as_mut().ok_or_else(closed)
+    }
+
+    /// A lost lock ends the attempt at once: what was acquired there may be with others already, so an epoch that
+    /// holds it cannot commit.
+    fn check_locks(&mut self) -> Result<()> {
+        let lost = self.consumer()?.lost();
+        let Some(first) = lost.first() else { return Ok(()) };
+        let context = format!(
+            "locks lost on {} partitions, first {}/{}: {:?}",
+            lost.len(),
+            first.topic_id,
+            first.partition,
+            first.reason
+        );
+        Err(Error::new(ErrorKind::Abort, context))
+    }
+
+    fn hand_on(&mut self, chunk: Chunk) -> SourceEvent {
+        for (partition, range) in &chunk.decided {
+            self.window.handed_on(*partition, range.first, range.last);
+        }
+        self.epoch.hand_on(&chunk.decided, chunk.record_count, chunk.byte_count);
+        SourceEvent::Records { rows: chunk.rows, rejected: chunk.rejected }
+    }
+
+    fn member(&mut self) -> Result<ShareMember> {
+        let metadata = self.consumer()?.share_group_metadata();
+        Ok(ShareMember {
+            group_id: metadata.group_id,
+            member_id: metadata.member_id,
+            member_epoch: metadata.member_epoch,
+        })
+    }
+
+    /// Sends ordinary acknowledgements of `decided`. A refused one is no error: the record comes again, as at least
+    /// once says, and is counted in the log.
+    async fn acknowledge(
+        &mut self,
+        checkpoint: CheckpointId,
+        decided: impl Iterator<Item = (SourcePartition, DecidedRange)>,
+    ) -> Result<()> {
+        let consumer = self.consumer()?;
+        for (partition, range) in decided {
+            let kind = acknowledge_type(range.decision);
+            consumer.acknowledge(partition.topic_id, partition.partition, range.first, range.last, kind);
+        }
+        let results = consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
+        warn_of_refused(checkpoint, &results);
+        Ok(())
+    }
+}
+
+fn warn_of_refused(checkpoint: CheckpointId, results: &[AckResult]) {
+    for result in results {
+        if let Some(error) = result.error {
+            tracing::warn!(
+                %checkpoint,
+                topic_id = %result.topic_id,
+                partition = %result.partition,
+                %error,
+                "acknowledgement refused, the records will be delivered again"
+            );
+        }
+    }
+}
+
+#[async_trait]
+impl Source for ShareSource {
+    async fn next(&mut self) -> Result<SourceEvent> {
+        self.check_locks()?;
+        if let Some(chunk) = self.ready.pop_front() {
+            return Ok(self.hand_on(chunk));
+        }
+        let records = self.consumer()?.poll().await.map_err(client_error("poll"))?;
+        // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
+        self.check_locks()?;
+        self.reader.read(&records, &mut self.ready)?;
+        match self.ready.pop_front() {
+            Some(chunk) => Ok(self.hand_on(chunk)),
+            None => Ok(SourceEvent::Idle),
+        }
+    }
+
+    async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<SourceReport> {
+        self.check_locks()?;
+        self.window.barrier(checkpoint);
+        let member = self.member()?;
+        Ok(self.epoch.close(member))
+    }
+
+    fn in_flight(&self) -> InFlight {
+        InFlight {
+            record_count: self.epoch.record_count,
+            byte_count: self.epoch.byte_count,
+            window_fill: self.window.fill(),
+        }
+    }
+
+    async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.window.committed(checkpoint);
+        match self.mode {
+            // Staged with the transaction: the marker has made them final.
+            AckMode::Transactional => Ok(()),
+            AckMode::AtLeastOnce | AckMode::Ledger => {
+                let member = self.member()?;
+                if let Some(decided) = self.attempt.take_decisions(checkpoint, &member.member_id) {
+                    let done = self.acknowledge(checkpoint, decided.ranges()).await;
+                    self.attempt.acknowledged(checkpoint);
+                    done?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn stop_acquiring(&mut self) -> Result<()> {
+        let ready = std::mem::take(&mut self.ready);
+        let mut ranges: Vec<(SourcePartition, OffsetRange)> = Vec::new();
+        for (partition, range) in ready.iter().flat_map(|chunk| &chunk.decided) {
+            match ranges.last_mut() {
+                Some((same, last)) if same == partition && last.last.next() == range.first => {
+                    last.last = range.last
+                }
+                Some(_) | None => {
+                    ranges.push((*partition, OffsetRange { first: range.first, last: range.last }));
+                }
+            }
+        }
+        for (partition, range) in ranges {
+            let consumer = self.consumer()?;
+            let released = consumer.release(partition.topic_id, partition.partition, &[range]).await;
+            // Not given back now, they go back when the member leaves.
+            if let Err(error) = released {
+                tracing::warn!(%error, "records could not be given back before the drain");
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        match self.consumer.take() {
+            Some(consumer) => consumer.close().await.map_err(client_error("leave the group")),
+            None => Ok(()),
+        }
+    }
+}
