@@ -225,6 +225,42 @@ impl Field for StrBytes {
     }
 }
 
+impl<F: Field> Field for Option<Vec<F>> {
+    const BYTES_MIN: usize = 1;
+
+    fn encode_field<B: ByteBufMut>(&self, buf: &mut B, version: i16) -> Result<(), WireError> {
+        match self {
+            None => {
+                buf.put_u8(0);
+                Ok(())
+            }
+            Some(elements) => elements.encode_field(buf, version),
+        }
+    }
+
+    fn encoded_bytes(&self, version: i16) -> usize {
+        self.as_ref().map_or(1, |elements| elements.encoded_bytes(version))
+    }
+
+    fn decode_field<B: ByteBuf>(buf: &mut B, version: i16) -> Result<Self, WireError> {
+        let Some(count) = get_unsigned_varint(buf)?.checked_sub(1) else {
+            return Ok(None);
+        };
+        let count = count as usize;
+        if count > buf.remaining() / F::BYTES_MIN {
+            return Err(WireError::corrupt(format!(
+                "array of {count} elements in {} remaining bytes",
+                buf.remaining()
+            )));
+        }
+        let mut elements = Vec::with_capacity(count);
+        for _ in 0..count {
+            elements.push(F::decode_field(buf, version)?);
+        }
+        Ok(Some(elements))
+    }
+}
+
 impl<F: Field> Field for Vec<F> {
     const BYTES_MIN: usize = 1;
 
@@ -239,21 +275,8 @@ impl<F: Field> Field for Vec<F> {
     }
 
     fn decode_field<B: ByteBuf>(buf: &mut B, version: i16) -> Result<Self, WireError> {
-        let count = get_unsigned_varint(buf)?
-            .checked_sub(1)
-            .ok_or_else(|| WireError::corrupt("null where an array is required"))?
-            as usize;
-        if count > buf.remaining() / F::BYTES_MIN {
-            return Err(WireError::corrupt(format!(
-                "array of {count} elements in {} remaining bytes",
-                buf.remaining()
-            )));
-        }
-        let mut elements = Vec::with_capacity(count);
-        for _ in 0..count {
-            elements.push(F::decode_field(buf, version)?);
-        }
-        Ok(elements)
+        Option::<Vec<F>>::decode_field(buf, version)?
+            .ok_or_else(|| WireError::corrupt("null where an array is required"))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each file is one API: schema first, wire order, one sentence per field. Private messages (version 10 of the
 //! share-state APIs, `ShareTxnOutcome`) never leave our own broker nodes.
 
+pub mod describe_share_group_offsets;
 pub mod initialize_share_group_state;
 pub mod read_share_group_state;
 pub mod share_acknowledge;
