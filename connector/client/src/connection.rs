@@ -50,6 +50,13 @@ struct Inner {
     _reader: OwnedTask<()>,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Answers may still be waited for; they will not come.
+        self.shared.poison("closed by us");
+    }
+}
+
 /// What the tasks and the handles share. The tasks hold no handle: the last handle ends them.
 struct Shared {
     address: HostPort,
@@ -61,8 +68,14 @@ struct Shared {
 }
 
 struct Waiter {
-    answer: oneshot::Sender<Bytes>,
+    answer: oneshot::Sender<Arrived>,
     written: Arc<AtomicBool>,
+}
+
+/// An answer and when it came: locks are counted from there, however late the caller looks.
+struct Arrived {
+    frame: Bytes,
+    at: Instant,
 }
 
 struct Outgoing {
@@ -210,7 +223,7 @@ impl Connection {
 
 /// An answer on its way.
 pub(crate) struct PendingAnswer<R> {
-    receiver: oneshot::Receiver<Bytes>,
+    receiver: oneshot::Receiver<Arrived>,
     when_written: Option<oneshot::Receiver<()>>,
     written: Arc<AtomicBool>,
     shared: Arc<Shared>,
@@ -248,17 +261,23 @@ where
     /// # Cancel safety
     /// Cancel safe: call it again.
     pub(crate) async fn answer(&mut self) -> Result<R::Response> {
-        let frame = match self.shared.clock.timeout_at(self.deadline, &mut self.receiver).await {
-            Ok(Ok(frame)) => frame,
-            Ok(Err(_closed)) => return Err(self.lost(&self.shared.reason())),
-            Err(_elapsed) => {
-                // Answers come in order: whatever is behind this one is late too, and a caller that retries on the
-                // same connection would wait behind it.
-                let reason = format!("no answer to {} in time", api_name(R::KEY));
-                self.shared.poison(&reason);
-                return Err(self.lost(&reason));
-            }
-        };
+        Ok(self.answer_with_arrival().await?.0)
+    }
+
+    /// The same with the moment at which it came. Cancel safe.
+    pub(crate) async fn answer_with_arrival(&mut self) -> Result<(R::Response, Instant)> {
+        let Arrived { frame, at } =
+            match self.shared.clock.timeout_at(self.deadline, &mut self.receiver).await {
+                Ok(Ok(arrived)) => arrived,
+                Ok(Err(_closed)) => return Err(self.lost(&self.shared.reason())),
+                Err(_elapsed) => {
+                    // Answers come in order: whatever is behind this one is late too, and a caller that retries on the
+                    // same connection would wait behind it.
+                    let reason = format!("no answer to {} in time", api_name(R::KEY));
+                    self.shared.poison(&reason);
+                    return Err(self.lost(&reason));
+                }
+            };
         let decoded = frame::decode_response::<R>(frame, self.version).map_err(|error| {
             let reason = format!("cannot read the answer to {} version {}", api_name(R::KEY), self.version);
             self.shared.poison(&reason);
@@ -267,7 +286,7 @@ where
         })?;
         let (_id, response) = decoded;
         self.shared.mute(response.throttle_time_ms());
-        Ok(response)
+        Ok((response, at))
     }
 
     fn lost(&self, reason: &str) -> Error {
@@ -396,7 +415,7 @@ fn deliver(shared: &Shared, frame: Bytes) -> Result<(), String> {
     let waiter =
         waiter.map_err(|unexpected| format!("an answer that nobody asked for ({})", unexpected.0))?;
     // The caller may have given up; its answer is dropped and the connection stays in step.
-    let _gone = waiter.answer.send(frame);
+    let _gone = waiter.answer.send(Arrived { frame, at: shared.clock.now() });
     Ok(())
 }
 

@@ -2,13 +2,18 @@
 
 mod acknowledge;
 mod acquired;
+mod config;
 mod consumer;
 mod leader;
+mod lost;
 mod membership;
 mod membership_task;
+mod records;
 mod session;
 
 pub use acknowledge::{AckResult, AcknowledgeType, AcknowledgementBatch, OffsetRange, ShareAcknowledgements};
 pub use acquired::{AcquiredPartition, AcquiredRange, ShareRecords};
-pub use consumer::{AcquireMode, LostLocks, LostReason, ShareConsumer, ShareConsumerConfig};
+pub use config::{AcquireMode, ShareConsumerConfig};
+pub use consumer::ShareConsumer;
+pub use lost::{LostLocks, LostReason};
 pub use membership_task::{MetadataHandle, ShareGroupMetadata};

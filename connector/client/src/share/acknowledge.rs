@@ -141,6 +141,24 @@ impl Decided {
                 return;
             }
         }
+        self.cut(first, last);
+        if let Some((start, (end, old))) = self.ranges.range(..first).next_back().map(|(s, v)| (*s, *v)) {
+            if end + 1 == first && old == kind {
+                self.ranges.remove(&start);
+                first = start;
+            }
+        }
+        if let Some((end, old)) = self.ranges.get(&(last + 1)).copied() {
+            if old == kind {
+                self.ranges.remove(&(last + 1));
+                last = end;
+            }
+        }
+        self.ranges.insert(first, (last, kind));
+    }
+
+    /// Forgets what was decided on `first..=last`; keeps what sticks out on either side.
+    fn cut(&mut self, first: i64, last: i64) {
         let overlapping: Vec<(i64, i64, AcknowledgeType)> = self
             .ranges
             .range(..=last)
@@ -157,19 +175,11 @@ impl Decided {
                 self.ranges.insert(last + 1, (end, old));
             }
         }
-        if let Some((start, (end, old))) = self.ranges.range(..first).next_back().map(|(s, v)| (*s, *v)) {
-            if end + 1 == first && old == kind {
-                self.ranges.remove(&start);
-                first = start;
-            }
-        }
-        if let Some((end, old)) = self.ranges.get(&(last + 1)).copied() {
-            if old == kind {
-                self.ranges.remove(&(last + 1));
-                last = end;
-            }
-        }
-        self.ranges.insert(first, (last, kind));
+    }
+
+    /// Forgets what was decided on `first..=last`.
+    pub(crate) fn forget(&mut self, range: OffsetRange) {
+        self.cut(range.first.0, range.last.0);
     }
 
     /// Takes the decisions whose type `wanted` accepts.

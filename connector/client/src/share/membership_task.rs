@@ -1,7 +1,21 @@
-//! The task that keeps this member in its group.
+//! The task that keeps this member in its group: it sends the heartbeats and publishes what they answer.
 
-use sharestream_base::ids::MemberEpoch;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka_protocol::messages::{GroupId, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse};
+use kafka_protocol::protocol::StrBytes;
+use sharestream_base::ids::{MemberEpoch, PartitionIndex, TopicId};
+use sharestream_base::{CancellationToken, ErrorKind, OwnedTask, TaskKind};
 use tokio::sync::watch;
+
+use super::membership::{Effect, Event, Heartbeat, Membership};
+use super::session::PartitionKey;
+use crate::client::{Client, topic_name};
+use crate::coordinator::CoordinatorKey;
+use crate::error::ErrorClass;
+use crate::{Error, Result};
 
 /// A member of a share group as brokers know it: a plain value that may travel to another process (KIP-1289).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +31,203 @@ pub struct ShareGroupMetadata {
 /// Reads the live member epoch from any task.
 #[derive(Clone, Debug)]
 pub struct MetadataHandle {
-    pub(super) receiver: watch::Receiver<ShareGroupMetadata>,
+    receiver: watch::Receiver<View>,
 }
 
 impl MetadataHandle {
     /// The metadata as of the last heartbeat.
     pub fn current(&self) -> ShareGroupMetadata {
-        self.receiver.borrow().clone()
+        self.receiver.borrow().metadata.clone()
     }
+}
+
+/// What the consumer sees of its membership.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) metadata: ShareGroupMetadata,
+    pub(super) assignment: BTreeSet<PartitionKey>,
+    /// Grows each time the group removed this member.
+    pub(super) removed_count: u64,
+    /// The task has ended, with what no retry would change.
+    pub(super) failure: Option<Arc<Error>>,
+}
+
+/// The running membership of one consumer.
+#[derive(Debug)]
+pub(super) struct MembershipHandle {
+    pub(super) view: watch::Receiver<View>,
+    leave: CancellationToken,
+    task: OwnedTask<()>,
+}
+
+/// How a member joins.
+#[derive(Clone, Debug)]
+pub(super) struct MembershipOptions {
+    pub(super) group: String,
+    pub(super) topics: Vec<String>,
+    pub(super) rack: Option<String>,
+}
+
+impl MembershipHandle {
+    /// Starts to join.
+    pub(super) fn start(client: Client, options: MembershipOptions) -> Self {
+        // A random id in the form of Kafka's own: 22 characters of base64.
+        let member_id = TopicId(client.env().rng.uuid()).to_string();
+        let metadata = ShareGroupMetadata {
+            group_id: options.group.clone(),
+            member_id: member_id.clone(),
+            member_epoch: MemberEpoch(0),
+        };
+        let first = View { metadata, assignment: BTreeSet::new(), removed_count: 0, failure: None };
+        let (publish, view) = watch::channel(first);
+        let leave = CancellationToken::new();
+        let name = format!("share-heartbeat-{}", options.group);
+        let member = Member {
+            coordinator: CoordinatorKey::Group(options.group.clone()),
+            client,
+            options,
+            member_id,
+            state: Membership::Joining,
+            publish,
+            leave: leave.clone(),
+        };
+        MembershipHandle { view, leave, task: OwnedTask::spawn(name, TaskKind::Service, member.run()) }
+    }
+
+    pub(super) fn metadata_handle(&self) -> MetadataHandle {
+        MetadataHandle { receiver: self.view.clone() }
+    }
+
+    /// Leaves the group and waits for it. Bounded by the caller.
+    pub(super) async fn leave(mut self) -> Result<()> {
+        self.leave.cancel();
+        match self.task.join().await {
+            Ok(_ended) => Ok(()),
+            Err(panic) => Err(Error::new(ErrorKind::Bug, "the heartbeat task failed").with_source(panic)),
+        }
+    }
+}
+
+/// State of the task.
+struct Member {
+    client: Client,
+    options: MembershipOptions,
+    coordinator: CoordinatorKey,
+    member_id: String,
+    state: Membership,
+    publish: watch::Sender<View>,
+    leave: CancellationToken,
+}
+
+/// Until the coordinator says how often.
+const FIRST_INTERVAL: Duration = Duration::from_secs(5);
+/// Attempts to leave; then the session time-out does it.
+const LEAVE_ATTEMPTS: u32 = 3;
+
+impl Member {
+    async fn run(mut self) {
+        let clock = self.client.env().clock.clone();
+        let mut interval = FIRST_INTERVAL;
+        let mut leave_attempts = 0;
+        let mut backoff = self.client.backoff();
+        loop {
+            if self.leave.is_cancelled() {
+                self.state.apply(Event::Leave);
+            }
+            let Some(heartbeat) = self.state.heartbeat() else { return };
+            let pause = match self.send(heartbeat).await {
+                Ok(response) => {
+                    interval =
+                        Duration::from_millis(u64::try_from(response.heartbeat_interval_ms).unwrap_or(5_000))
+                            .max(Duration::from_millis(10));
+                    backoff = self.client.backoff();
+                    let event = read(&response);
+                    self.tell(event);
+                    interval
+                }
+                Err(error) if error.class() == ErrorClass::Rejoin => {
+                    tracing::warn!(group = %self.options.group, %error, "removed from the share group, joining again");
+                    self.tell(Event::Removed);
+                    backoff.next_pause().unwrap_or(interval).min(interval)
+                }
+                Err(error) if error.is_retriable() => {
+                    self.client.reroute(&self.coordinator, &error);
+                    tracing::debug!(group = %self.options.group, %error, "heartbeat failed");
+                    // Membership has no deadline of its own: the group decides when we are gone.
+                    backoff.next_pause().unwrap_or(interval).min(interval)
+                }
+                Err(error) => {
+                    let failure = Some(Arc::new(error));
+                    self.publish.send_modify(|view| view.failure = failure);
+                    return;
+                }
+            };
+            if self.leave.is_cancelled() {
+                leave_attempts += 1;
+                if self.state == Membership::Left || leave_attempts > LEAVE_ATTEMPTS {
+                    return;
+                }
+                if self.state != Membership::Leaving {
+                    continue;
+                }
+                clock.sleep(pause.min(Duration::from_millis(100))).await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = self.leave.cancelled() => {}
+                () = clock.sleep(pause) => {}
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let effect = self.state.apply(event);
+        let lost = match effect {
+            Effect::None => return,
+            Effect::Changed => 0,
+            Effect::LocksLost => 1,
+        };
+        let epoch = self.state.epoch();
+        let assignment = match &self.state {
+            Membership::Member { assignment, .. } => assignment.clone(),
+            Membership::Joining | Membership::Leaving | Membership::Left => BTreeSet::new(),
+        };
+        tracing::debug!(group = %self.options.group, %epoch, partitions = assignment.len(), "membership changed");
+        self.publish.send_modify(|view| {
+            view.metadata.member_epoch = epoch;
+            view.assignment = assignment;
+            view.removed_count += lost;
+        });
+    }
+
+    async fn send(&self, heartbeat: Heartbeat) -> Result<ShareGroupHeartbeatResponse> {
+        let text = |text: &String| StrBytes::from_string(text.clone());
+        let topics = self.options.topics.iter().map(|topic| topic_name(topic)).collect();
+        let request = ShareGroupHeartbeatRequest::default()
+            .with_group_id(GroupId(text(&self.options.group)))
+            .with_member_id(text(&self.member_id))
+            .with_member_epoch(heartbeat.epoch.0)
+            .with_rack_id(self.options.rack.as_ref().filter(|_| heartbeat.full).map(text))
+            .with_subscribed_topic_names(heartbeat.full.then_some(topics));
+        let response = self.client.coordinator(&self.coordinator).await?.call(&request).await?;
+        if response.error_code != 0 {
+            let message = response.error_message.as_ref().map(|message| message.as_str());
+            let what = format!("heartbeat of share group '{}'", self.options.group);
+            return Err(Error::from_answer(response.error_code, message, what));
+        }
+        Ok(response)
+    }
+}
+
+fn read(response: &ShareGroupHeartbeatResponse) -> Event {
+    let assignment = response.assignment.as_ref().map(|assignment| {
+        let topics = assignment.topic_partitions.iter();
+        topics
+            .flat_map(|topic| {
+                topic.partitions.iter().map(|index| (TopicId(topic.topic_id), PartitionIndex(*index)))
+            })
+            .collect()
+    });
+    Event::Answered { epoch: MemberEpoch(response.member_epoch), assignment }
 }

@@ -108,7 +108,8 @@ impl State {
             }
             (State::Doomed(_), Event::End(Outcome::Commit))
             | (State::Ending(..), Event::End(Outcome::Commit | Outcome::Abort))
-            | (State::Fresh | State::Ready(_) | State::Stale, Event::End(Outcome::Commit | Outcome::Abort)) => {
+            | (State::Fresh | State::Ready(_) | State::Stale, Event::End(Outcome::Commit | Outcome::Abort)) =>
+            {
                 return refuse;
             }
 
