@@ -181,3 +181,63 @@ impl CommitProtocol for TransactionalCommit {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sharestream_base::ids::{MemberEpoch, Offset, PartitionIndex, TopicId};
+    use sharestream_client::AcknowledgeType;
+    use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
+
+    use super::*;
+
+    fn decided(member_id: &str, partitions: &[i32]) -> MemberDecisions {
+        let mut decisions = Decisions::new();
+        for partition in partitions {
+            let source =
+                SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(*partition) };
+            for (first, decision) in [(0, Decision::Accept), (10, Decision::Reject), (20, Decision::Gap)] {
+                decisions
+                    .set(source, DecidedRange { first: Offset(first), last: Offset(first + 9), decision });
+            }
+        }
+        let member = ShareMember {
+            group_id: "g".to_owned(),
+            member_id: member_id.to_owned(),
+            member_epoch: MemberEpoch(1),
+        };
+        MemberDecisions { member, decisions }
+    }
+
+    fn staged(calls: &[StagingCall]) -> Vec<(String, Vec<i32>)> {
+        let partitions = |call: &StagingCall| -> Vec<i32> {
+            call.acknowledgements.partitions.keys().map(|(_, partition)| partition.0).collect()
+        };
+        calls.iter().map(|call| (call.member.member_id.clone(), partitions(call))).collect()
+    }
+
+    #[test]
+    fn every_member_stages_its_own_decisions_and_nobody_stages_nothing() {
+        let calls = staging_calls(&[decided("a", &[0, 2]), decided("b", &[]), decided("c", &[1])], false);
+        assert_eq!(staged(&calls), [("a".to_owned(), vec![0, 2]), ("c".to_owned(), vec![1])]);
+        let batches = &calls[0].acknowledgements.partitions[&(TopicId::default(), PartitionIndex(2))];
+        let types: Vec<_> =
+            batches.iter().map(|batch| (batch.first.0, batch.last.0, batch.types.clone())).collect();
+        assert_eq!(
+            types,
+            [
+                (0, 9, vec![AcknowledgeType::Accept]),
+                (10, 19, vec![AcknowledgeType::Reject]),
+                (20, 29, vec![AcknowledgeType::Gap])
+            ]
+        );
+        assert_eq!(offset_count(&[decided("a", &[0, 2])]), 60);
+    }
+
+    #[test]
+    fn separate_staging_splits_the_partitions_of_a_single_member() {
+        let calls = staging_calls(&[decided("a", &[0, 1, 2])], true);
+        assert_eq!(staged(&calls), [("a".to_owned(), vec![0]), ("a".to_owned(), vec![1, 2])]);
+        assert_eq!(staged(&staging_calls(&[decided("a", &[0])], true)), [("a".to_owned(), vec![0])]);
+        assert_eq!(staged(&staging_calls(&[], true)), []);
+    }
+}

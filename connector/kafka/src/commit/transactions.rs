@@ -378,3 +378,65 @@ fn check_mode(ours: &ModeRecord, pinned: &ModeRecord, topic: &str) -> Result<()>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(state: &str, producer_id: i64, epoch: i16) -> TransactionDescription {
+        TransactionDescription {
+            transactional_id: "j.0.0".to_owned(),
+            producer_id: ProducerId(producer_id),
+            producer_epoch: ProducerEpoch(epoch),
+            state: state.to_owned(),
+            timeout: Duration::ZERO,
+            start_ms: None,
+            partitions: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_transaction_is_visible_when_its_markers_are_written_or_a_later_one_has_begun() {
+        // The transaction had producer 7, epoch 3; its end bumps the epoch to 4 (KIP-890).
+        let cases = [
+            ("Ongoing", 7, 3, false),
+            ("PrepareCommit", 7, 3, false),
+            ("PrepareCommit", 7, 4, false),
+            ("CompleteCommit", 7, 4, true),
+            ("Empty", 7, 4, true),
+            ("Ongoing", 7, 4, true),
+            ("PrepareCommit", 7, 5, true),
+            ("PrepareCommit", 8, 0, true),
+        ];
+        for (state, producer_id, epoch, expected) in cases {
+            let described = [description(state, producer_id, epoch)];
+            let complete = is_complete(&described, ProducerId(7), ProducerEpoch(3));
+            assert_eq!(complete, expected, "{state} {producer_id} {epoch}");
+        }
+        assert!(is_complete(&[], ProducerId(7), ProducerEpoch(3)), "long forgotten");
+    }
+
+    #[test]
+    fn an_outcome_topic_that_was_created_again_is_corrupt() {
+        let record = |id: u128, partition_count, mode| ModeRecord {
+            format_version: FORMAT_VERSION,
+            group: "g".to_owned(),
+            mode,
+            topic_id: TopicId(uuid::Uuid::from_u128(id)),
+            partition_count,
+        };
+        let ours = record(1, 4, AckMode::Transactional);
+        let kind = |pinned: &ModeRecord| check_mode(&ours, pinned, "o").map_err(|error| error.kind());
+        assert_eq!(kind(&ours), Ok(()));
+        assert_eq!(kind(&record(1, 4, AckMode::AtLeastOnce)), Ok(()));
+        assert_eq!(kind(&record(2, 4, AckMode::Transactional)), Err(ErrorKind::Corrupt));
+        assert_eq!(kind(&record(1, 8, AckMode::Transactional)), Err(ErrorKind::Corrupt));
+        assert_eq!(kind(&record(1, 4, AckMode::Ledger)), Err(ErrorKind::InvalidInput));
+    }
+
+    #[test]
+    fn neighbouring_epochs_have_different_slots() {
+        let slots: Vec<_> = (1..=4).map(|id| slot_of(CheckpointId(id))).collect();
+        assert_eq!(slots, [1, 0, 1, 0]);
+    }
+}

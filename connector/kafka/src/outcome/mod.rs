@@ -6,6 +6,8 @@
 mod last_committed;
 mod read;
 mod record;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use last_committed::last_committed;
 pub use read::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};

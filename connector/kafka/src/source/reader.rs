@@ -159,3 +159,7 @@ impl Reader {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;

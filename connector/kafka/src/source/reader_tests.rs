@@ -1,0 +1,134 @@
+//! Polled records to chunks.
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use bytes::Bytes;
+use sharestream_base::ids::{PartitionIndex, TopicId};
+use sharestream_client::AcquiredRange;
+use sharestream_core::coordinates;
+use sharestream_wire::records::control::{self, ControlMarker, MarkerMeta};
+use sharestream_wire::records::{BatchBuilder, BatchMeta, split};
+
+use super::*;
+use crate::formats::{Column, ColumnType, CsvFormat, Format};
+use crate::metadata_columns::TopicNames;
+
+fn reader(rows_max: usize) -> Reader {
+    let format =
+        Format::Csv(CsvFormat { columns: vec![Column::new("n", ColumnType::Int64)], ..CsvFormat::default() });
+    let rows = RowsBuilder::new(&format, TopicNames::new([("t", TopicId::default())]));
+    Reader::new(rows, rows_max, DeliveryLimit::new(5, 2))
+}
+
+/// A batch of these values at `base_offset`.
+fn batch(base_offset: i64, values: &[&str]) -> Bytes {
+    let mut builder = BatchBuilder::new();
+    for value in values {
+        builder.append(7, Some(b"a key of more than twelve bytes"), Some(value.as_bytes()), &[]).unwrap();
+    }
+    builder.build(&BatchMeta { base_offset, ..BatchMeta::default() }).unwrap()
+}
+
+fn marker(base_offset: i64) -> Bytes {
+    let meta = MarkerMeta {
+        coordinator_epoch: 0,
+        producer_id: 1,
+        producer_epoch: 1,
+        timestamp_ms: 0,
+        base_offset,
+        leader_epoch: 0,
+    };
+    control::encode(ControlMarker::Commit, &meta).unwrap()
+}
+
+/// One answer with these batches, in one buffer as a fetch brings them.
+fn polled(batches: &[Bytes], acquired: &[(i64, i64, i16)]) -> ShareRecords {
+    let blob: Vec<u8> = batches.iter().flatten().copied().collect();
+    let range = |(first, last, delivery_count): &(i64, i64, i16)| AcquiredRange {
+        first: Offset(*first),
+        last: Offset(*last),
+        delivery_count: *delivery_count,
+    };
+    ShareRecords {
+        partitions: vec![AcquiredPartition {
+            topic: Arc::from("t"),
+            topic_id: TopicId::default(),
+            partition: PartitionIndex(3),
+            batches: split(Bytes::from(blob)).collect::<Result<_, _>>().unwrap(),
+            acquired: acquired.iter().map(range).collect(),
+            lock_deadline: None,
+        }],
+    }
+}
+
+fn decided(chunk: &Chunk) -> Vec<(i64, i64, Decision)> {
+    chunk.decided.iter().map(|(_, range)| (range.first.0, range.last.0, range.decision)).collect()
+}
+
+fn offsets(batch: &Option<RecordBatch>) -> Vec<i64> {
+    let Some(batch) = batch else { return Vec::new() };
+    batch.column_by_name(coordinates::OFFSET).unwrap().as_primitive::<Int64Type>().values().to_vec()
+}
+
+#[test]
+fn only_acquired_records_are_handed_on_and_every_acquired_offset_is_decided() {
+    use Decision::{Accept, Gap, Reject};
+    let records = polled(
+        &[batch(0, &["0", "1", "NA", "3"]), marker(4), batch(7, &["7", "8"])],
+        &[(1, 3, 1), (4, 7, 2), (8, 8, 4)],
+    );
+    let mut chunks = VecDeque::new();
+    reader(100).read(&records, &mut chunks).unwrap();
+    let chunk = chunks.pop_front().unwrap();
+    assert!(chunks.is_empty());
+    assert_eq!(offsets(&chunk.rows), [1, 3, 7]);
+    assert_eq!(offsets(&chunk.rejected), [2, 8], "8 is on its fourth delivery of five");
+    assert_eq!(
+        decided(&chunk),
+        [(1, 1, Accept), (2, 2, Reject), (3, 3, Accept), (4, 6, Gap), (7, 7, Accept), (8, 8, Reject)]
+    );
+    assert_eq!(chunk.record_count, 5);
+    let rows = chunk.rows.unwrap();
+    let keys = rows.column_by_name(coordinates::KEY).unwrap().as_binary_view();
+    assert!(keys.iter().all(|key| key == Some(b"a key of more than twelve bytes")));
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[1, 3, 7]);
+}
+
+#[test]
+fn a_full_chunk_is_cut_inside_a_batch() {
+    let values: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let mut chunks = VecDeque::new();
+    reader(4).read(&polled(&[batch(0, &values)], &[(0, 9, 1)]), &mut chunks).unwrap();
+    let all: Vec<_> = chunks.iter().map(|chunk| offsets(&chunk.rows)).collect();
+    assert_eq!(all, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]]);
+    for chunk in &chunks {
+        let offsets = offsets(&chunk.rows);
+        assert_eq!(decided(chunk), [(offsets[0], offsets[offsets.len() - 1], Decision::Accept)]);
+        let keys =
+            chunk.rows.as_ref().unwrap().column_by_name(coordinates::KEY).unwrap().as_binary_view().clone();
+        assert!(
+            keys.iter().all(|key| key == Some(b"a key of more than twelve bytes")),
+            "views of the right block"
+        );
+    }
+}
+
+#[test]
+fn an_answer_of_nothing_but_gaps_still_decides() {
+    let mut chunks = VecDeque::new();
+    reader(4).read(&polled(&[marker(5)], &[(5, 5, 1)]), &mut chunks).unwrap();
+    let chunk = chunks.pop_front().unwrap();
+    assert!(chunk.rows.is_none() && chunk.rejected.is_none());
+    assert_eq!(decided(&chunk), [(5, 5, Decision::Gap)]);
+    assert_eq!(chunk.record_count, 0);
+}
+
+#[test]
+fn acquired_offsets_whose_batch_was_cut_off_are_no_gaps() {
+    let error = reader(4).read(&polled(&[batch(0, &["0"])], &[(0, 3, 1)]), &mut VecDeque::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Abort);
+    assert!(error.to_string().contains("t/3: offset 1 was acquired"), "{error}");
+}
