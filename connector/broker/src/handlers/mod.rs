@@ -10,6 +10,14 @@ use kafka_protocol::protocol::{Message, Request};
 use sharestream_base::CancellationToken;
 use sharestream_wire::WireError;
 use sharestream_wire::frame::{self, RequestHeader};
+// Newer than kafka_protocol has them, or ours alone: these names win over those of the glob above.
+use sharestream_wire::messages::initialize_share_group_state::InitializeShareGroupStateRequest;
+use sharestream_wire::messages::read_share_group_state::ReadShareGroupStateRequest;
+use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeRequest;
+use sharestream_wire::messages::share_fetch::ShareFetchRequest;
+use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
+use sharestream_wire::messages::write_share_group_state::WriteShareGroupStateRequest;
+use sharestream_wire::txn_share_acknowledge::TxnShareAcknowledgeRequest;
 
 use crate::node::Node;
 
@@ -75,9 +83,19 @@ pub(crate) enum Dispatched {
 /// A request that cannot be answered; its connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DispatchError {
-    /// Header, body or response is at fault.
+    /// Header or response is at fault.
     #[error("malformed frame: {0}")]
     Frame(#[from] WireError),
+    /// The body does not follow its schema.
+    #[error("malformed body of api key {api_key} version {version}: {reason}")]
+    Body {
+        /// Which API.
+        api_key: i16,
+        /// Which version.
+        version: i16,
+        /// What the decoder said.
+        reason: String,
+    },
     /// Not in the table.
     #[error("api key {api_key} version {version} is not served")]
     Unsupported {
@@ -103,6 +121,18 @@ pub(crate) struct Served {
 
 /// Our own private API keys begin here; Kafka's are far below.
 const PRIVATE_KEYS_FROM: i16 = 10_000;
+/// Private versions of Kafka's share-state APIs (between brokers) begin here.
+const PRIVATE_VERSIONS_FROM: i16 = 10;
+
+/// Reads a body. Bytes left over are ignored, as Kafka's broker does: librdkafka 2.16 asks for the metadata of all
+/// topics with three bytes too many.
+fn decode<R: Request>(header: &RequestHeader, body: &mut Bytes) -> Result<R, DispatchError> {
+    R::decode(body, header.api_version).map_err(|error| DispatchError::Body {
+        api_key: header.api_key,
+        version: header.api_version,
+        reason: format!("{error:#}"),
+    })
+}
 
 /// Serves one frame (without its length). Not cancel safe: a handler must run to its end.
 pub(crate) async fn dispatch(
@@ -125,7 +155,7 @@ pub(crate) async fn dispatch(
         return Err(DispatchError::Unsupported { api_key, version });
     }
     if api_key == ProduceRequest::KEY {
-        let request: ProduceRequest = frame::decode_request_body(frame, version)?;
+        let request: ProduceRequest = decode(&header, &mut frame)?;
         let wants_answer = request.acks != 0;
         let response = Box::pin(produce::handle(node, &context, request)).await;
         if !wants_answer {
@@ -145,7 +175,7 @@ macro_rules! table {
                 api_key: <$request as Request>::KEY,
                 min: $min,
                 max: $max,
-                hidden: <$request as Request>::KEY >= PRIVATE_KEYS_FROM,
+                hidden: <$request as Request>::KEY >= PRIVATE_KEYS_FROM || $min >= PRIVATE_VERSIONS_FROM,
             }, )*
         ];
 
@@ -158,11 +188,11 @@ macro_rules! table {
             node: &Arc<Node>,
             context: &RequestContext,
             header: &RequestHeader,
-            body: Bytes,
+            mut body: Bytes,
         ) -> Result<Bytes, DispatchError> {
             match header.api_key {
                 $( <$request as Request>::KEY => {
-                    let request: $request = frame::decode_request_body(body, header.api_version)?;
+                    let request: $request = decode(header, &mut body)?;
                     // Boxed: else the future of every connection would be as large as the largest handler's.
                     let response = Box::pin($module::handle(node, context, request)).await;
                     Ok(frame::encode_response(&response, header.api_version, header.correlation_id)?)
@@ -195,5 +225,14 @@ table! {
     DescribeTransactionsRequest => describe_transactions [0, 0],
     ListTransactionsRequest => list_transactions [0, 1],
     // Share groups: membership, offsets.
+    ShareGroupHeartbeatRequest => share_group_heartbeat [1, 1],
+    ShareGroupDescribeRequest => share_group_describe [1, 1],
     // Share groups: fetch, acknowledge, state.
+    ShareFetchRequest => share_fetch [1, 2],
+    ShareAcknowledgeRequest => share_acknowledge [1, 2],
+    TxnShareAcknowledgeRequest => txn_share_acknowledge [0, 0],
+    InitializeShareGroupStateRequest => initialize_share_group_state [10, 10],
+    ReadShareGroupStateRequest => read_share_group_state [10, 10],
+    WriteShareGroupStateRequest => write_share_group_state [10, 10],
+    ShareTxnOutcomeRequest => share_txn_outcome [0, 0],
 }

@@ -9,6 +9,7 @@ mod partition_log;
 mod producer_state;
 mod store;
 
+pub(crate) use aborted::AbortedTransaction;
 pub(crate) use partition::{Partition, TimestampOffset, TimestampQuery};
 pub(crate) use partition_log::{
     AppendInfo, Isolation, LogEnds, Marker, Origin, ReadInfo, TransactionVersion,

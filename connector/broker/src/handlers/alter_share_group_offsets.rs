@@ -1,0 +1,1 @@
+//! Share groups: alter share group offsets.

@@ -1,0 +1,1 @@
+//! Share groups: delete share group offsets.

@@ -1,0 +1,1 @@
+//! Share groups: describe share group offsets.

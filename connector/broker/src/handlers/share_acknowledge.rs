@@ -1,0 +1,87 @@
+//! ShareAcknowledge (KIP-932, KIP-1222): ordinary acknowledgements, answered when they are durable.
+
+use std::sync::Arc;
+
+use sharestream_base::ids::{PartitionIndex, TopicId};
+use sharestream_wire::messages::share_acknowledge::{
+    PartitionData, ShareAcknowledgeRequest, ShareAcknowledgeResponse, ShareAcknowledgeTopicResponse,
+};
+
+use super::RequestContext;
+use super::share_fetch::{code_of_session, leader_hint, renews};
+use crate::error::{ErrorCode, code_of};
+use crate::node::Node;
+use crate::share::durable::ShareKey;
+use crate::share::record_state::MemberId;
+use crate::share::session::{Admitted, SessionKey, SessionUse};
+use crate::share::share_partition::AckBatch;
+
+pub(super) async fn handle(
+    node: &Arc<Node>,
+    context: &RequestContext,
+    request: ShareAcknowledgeRequest,
+) -> ShareAcknowledgeResponse {
+    let failed = |code: ErrorCode| ShareAcknowledgeResponse {
+        error_code: code.code(),
+        ..ShareAcknowledgeResponse::default()
+    };
+    let (Some(group), Some(member)) = (request.group_id.as_deref(), request.member_id.as_deref()) else {
+        return failed(ErrorCode::InvalidRequest);
+    };
+    let manager = &node.share.manager;
+    let settings = node.share.configs.settings(group);
+    let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
+    let acks = acks_of(&request, &session.group);
+    if renews(&acks) && (context.version < 2 || !request.is_renew_ack || !settings.renew_enabled) {
+        return failed(ErrorCode::InvalidRequest);
+    }
+    let epoch = request.share_session_epoch;
+    let admitted = manager.sessions().admit(&session, context.connection, epoch, SessionUse::Acknowledge);
+    let admitted = match admitted {
+        Ok(admitted) => admitted,
+        Err(error) => return failed(code_of_session(error)),
+    };
+    let results = manager.acknowledge(node, &session.member, &acks).await;
+    if admitted == Admitted::Closing {
+        manager.finish(node, &manager.release(&session)).await;
+        manager.drop_idle();
+    }
+    let mut response = ShareAcknowledgeResponse {
+        acquisition_lock_timeout_ms: i32::try_from(settings.lock_duration.as_millis()).unwrap_or(i32::MAX),
+        ..ShareAcknowledgeResponse::default()
+    };
+    for ((key, _), result) in acks.iter().zip(results) {
+        let mut answer = PartitionData {
+            partition_index: key.partition.0,
+            error_code: code_of(&result),
+            ..PartitionData::default()
+        };
+        if result == Err(ErrorCode::NotLeaderOrFollower) {
+            let (leader, endpoint) = leader_hint(node, key.topic_id, key.partition);
+            answer.current_leader = leader;
+            response.node_endpoints.extend(endpoint);
+        }
+        match response.responses.last_mut() {
+            Some(topic) if topic.topic_id == key.topic_id.0 => topic.partitions.push(answer),
+            Some(_) | None => response
+                .responses
+                .push(ShareAcknowledgeTopicResponse { topic_id: key.topic_id.0, partitions: vec![answer] }),
+        }
+    }
+    response
+}
+
+fn acks_of<'a>(request: &'a ShareAcknowledgeRequest, group: &Arc<str>) -> Vec<(ShareKey, Vec<AckBatch<'a>>)> {
+    let mut acks = Vec::new();
+    for topic in &request.topics {
+        for partition in &topic.partitions {
+            let key = ShareKey {
+                group: Arc::clone(group),
+                topic_id: TopicId(topic.topic_id),
+                partition: PartitionIndex(partition.partition_index),
+            };
+            acks.push((key, partition.acknowledgement_batches.iter().map(AckBatch::from).collect()));
+        }
+    }
+    acks
+}

@@ -1,0 +1,58 @@
+//! ShareGroupDescribe (KIP-932): groups with members, epochs and assignments. Source leaders ask it for member
+//! epochs too (KIP-1289).
+
+use std::sync::Arc;
+
+use kafka_protocol::messages::share_group_describe_response::{
+    Assignment, DescribedGroup, Member, TopicPartitions,
+};
+use kafka_protocol::messages::{GroupId, ShareGroupDescribeRequest, ShareGroupDescribeResponse, TopicName};
+
+use super::RequestContext;
+use crate::group::assignor::{self, AssignedTopic};
+use crate::group::share_group::ShareGroup;
+use crate::group::state_of;
+use crate::node::Node;
+
+pub(super) async fn handle(
+    node: &Arc<Node>,
+    _context: &RequestContext,
+    request: ShareGroupDescribeRequest,
+) -> ShareGroupDescribeResponse {
+    let describe = |id: GroupId| {
+        let described = DescribedGroup::default().with_group_id(id.clone());
+        match node.share.groups.with_group(node, &id, |group| describe_group(&described, group)) {
+            Ok(described) => described,
+            Err(code) => described.with_error_code(code.code()).with_group_state("Dead".into()),
+        }
+    };
+    ShareGroupDescribeResponse::default().with_groups(request.group_ids.into_iter().map(describe).collect())
+}
+
+fn describe_group(described: &DescribedGroup, group: &ShareGroup) -> DescribedGroup {
+    let topic = |topic: AssignedTopic| {
+        TopicPartitions::default()
+            .with_topic_id(topic.id.0)
+            .with_topic_name(TopicName(topic.name.into()))
+            .with_partitions(topic.partitions)
+    };
+    let members = group.members().iter().map(|(id, member)| {
+        let assigned = group.assignment(member).into_iter().map(topic).collect();
+        let topics = member.topics.iter().map(|name| TopicName(name.clone().into())).collect();
+        Member::default()
+            .with_member_id(id.clone().into())
+            .with_rack_id(member.rack.clone().map(Into::into))
+            .with_member_epoch(member.epoch.0)
+            .with_client_id(member.client_id.clone().into())
+            .with_client_host("/127.0.0.1".into())
+            .with_subscribed_topic_names(topics)
+            .with_assignment(Assignment::default().with_topic_partitions(assigned))
+    });
+    described
+        .clone()
+        .with_group_state(state_of(group).into())
+        .with_group_epoch(group.epoch())
+        .with_assignment_epoch(group.epoch())
+        .with_assignor_name(assignor::NAME.into())
+        .with_members(members.collect())
+}

@@ -1,0 +1,511 @@
+//! State of one run of records of a share partition: the pure machine that every run goes through.
+//!
+//! Sources: KIP-932 (delivery states), KIP-1222 (renew), KIP-1289 (transactional acknowledgement). The states and
+//! moves are those of `RecordState`'s diagram; who may make each move is said with each [`Event`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use sharestream_base::Instant;
+use sharestream_base::ids::{ProducerEpoch, ProducerId};
+
+/// Member id of a share consumer. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct MemberId(pub(crate) Arc<str>);
+
+impl MemberId {
+    /// Copies `text`.
+    pub(crate) fn new(text: &str) -> Self {
+        MemberId(Arc::from(text))
+    }
+}
+
+impl fmt::Display for MemberId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An ordinary (not transactional) final acknowledgement of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Acknowledgement {
+    /// Type 0: the offsets carry no deliverable record (control records, compaction holes).
+    Gap,
+    /// Type 1: processed.
+    Accept,
+    /// Type 2: given back, for anyone.
+    Release,
+    /// Type 3: can never be processed.
+    Reject,
+}
+
+/// What a transaction wants to become of a run when it commits. RELEASE and RENEW cannot be staged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Intent {
+    /// Type 0, ends as archived (as an ordinary gap acknowledgement does in Kafka).
+    Gap,
+    /// Type 1, ends as acknowledged.
+    Accept,
+    /// Type 3, ends as archived.
+    Reject,
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum TxnOutcome {
+    /// COMMIT marker.
+    Commit,
+    /// ABORT marker.
+    Abort,
+}
+
+/// The transaction that a run was staged into, and with which intent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Staged {
+    /// Producer id of the transaction.
+    pub(crate) producer_id: ProducerId,
+    /// Producer epoch of the transaction. Its marker carries a higher one (transaction version 2).
+    pub(crate) producer_epoch: ProducerEpoch,
+    /// What the run becomes on commit.
+    pub(crate) intent: Intent,
+}
+
+/// A marker of the transaction coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Marker {
+    /// Producer id whose transaction ended.
+    pub(crate) producer_id: ProducerId,
+    /// Epoch that the marker carries: bumped, so above that of everything it resolves (DESIGN section 8).
+    pub(crate) producer_epoch: ProducerEpoch,
+    /// How it ended.
+    pub(crate) outcome: TxnOutcome,
+}
+
+impl Marker {
+    /// True when the marker ends the transaction that `staged` belongs to.
+    pub(crate) fn resolves(&self, staged: &Staged) -> bool {
+        self.producer_id == staged.producer_id && staged.producer_epoch < self.producer_epoch
+    }
+}
+
+/// Number of one durable write of a share partition's state, unique within the partition's leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct WriteId(pub(crate) u64);
+
+/// Where a settling run goes once its write is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Settled {
+    /// Deliverable again.
+    Available,
+    /// Processed.
+    Acknowledged,
+    /// Given up.
+    Archived,
+}
+
+/// Durability of a staged run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StageWrite {
+    /// The write is on its way. A marker that arrives meanwhile is kept: the write may have been durable before it.
+    Outstanding {
+        /// The write that carries it.
+        write: WriteId,
+        /// Who held the records; gets them back when the write fails.
+        holder: MemberId,
+        /// A marker that overtook the answer of the write.
+        resolved: Option<TxnOutcome>,
+    },
+    /// Durable: only a marker moves it.
+    Durable,
+}
+
+/// State of a run of records with the same history.
+///
+/// ```text
+/// available --acquire--> acquired --acknowledge--> settling --written--> acknowledged (end)
+///     ^                   ^  |  |                     | |  \--written--> archived (end)
+///     |                   |  |  \-lock expired,       | |
+///     |                   |  |    session closed------^ |
+///     |                   \--+--write failed, has owner-/
+///     |                   ^  |
+///     |      write failed |  \--stage--> txn_pending(outstanding) --written--> txn_pending(durable)
+///     |                   \-----------------/
+///     +-- settling --written (release; expiry or close below the delivery limit)
+///     +-- txn_pending --abort marker
+///         txn_pending --commit marker--> acknowledged | archived (end)
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RecordState {
+    /// Deliverable to any member.
+    Available,
+    /// Delivered to `holder`, whose lock runs out at `lock_deadline`.
+    Acquired {
+        /// The member that may acknowledge, renew or stage.
+        holder: MemberId,
+        /// When the lock expires.
+        lock_deadline: Instant,
+    },
+    /// Decided, and the durable write of it is on its way: nobody can touch it meanwhile.
+    Settling {
+        /// State after the write.
+        target: Settled,
+        /// The write that carries it.
+        write: WriteId,
+        /// Who gets the records back when the write fails; none after lock expiry or session close.
+        holder: Option<MemberId>,
+    },
+    /// Staged into a transaction: not delivered, not expired, not released; the marker decides.
+    TxnPending {
+        /// Transaction and intent.
+        staged: Staged,
+        /// Whether it is durable.
+        write: StageWrite,
+    },
+    /// End: processed.
+    Acknowledged,
+    /// End: rejected, a gap, aborted data or out of attempts.
+    Archived,
+}
+
+/// What can happen to a run.
+#[derive(Clone, Debug)]
+pub(crate) enum Event<'a> {
+    /// A member's ShareFetch takes it. Made by the share-partition leader.
+    Acquire {
+        /// The member.
+        member: &'a MemberId,
+        /// When its lock expires.
+        lock_deadline: Instant,
+    },
+    /// The log says that the records belong to an aborted transaction (share.isolation.level=read_committed).
+    Skip {
+        /// The write that will carry it.
+        write: WriteId,
+    },
+    /// The holder acknowledges.
+    Acknowledge {
+        /// The member that acknowledges.
+        member: &'a MemberId,
+        /// Its decision.
+        ack: Acknowledgement,
+        /// The write that will carry it.
+        write: WriteId,
+    },
+    /// The holder renews its lock (KIP-1222).
+    Renew {
+        /// The member that renews.
+        member: &'a MemberId,
+        /// The new deadline.
+        lock_deadline: Instant,
+    },
+    /// Time has passed. Made by the leader's timer.
+    ExpireLock {
+        /// Now.
+        now: Instant,
+        /// The write that will carry it.
+        write: WriteId,
+    },
+    /// A share session ended: closed by its member, or with its connection.
+    CloseSession {
+        /// The session's member.
+        member: &'a MemberId,
+        /// The write that will carry it.
+        write: WriteId,
+    },
+    /// The holder stages into a transaction (KIP-1289).
+    Stage {
+        /// The member that stages.
+        member: &'a MemberId,
+        /// Transaction and intent.
+        staged: Staged,
+        /// The write that will carry it.
+        write: WriteId,
+    },
+    /// A write is durable.
+    Written {
+        /// Which.
+        write: WriteId,
+    },
+    /// A write failed, or nobody knows.
+    WriteFailed {
+        /// Which.
+        write: WriteId,
+        /// Deadline of the re-armed lock.
+        lock_deadline: Instant,
+    },
+    /// The transaction coordinator ended a transaction; the share coordinator has made that durable.
+    Resolve {
+        /// The marker.
+        marker: Marker,
+    },
+}
+
+/// What becomes of a run on an event that was not refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Transition {
+    /// The new state.
+    To(RecordState),
+    /// Success, nothing changes: a repeat, or an event that is not about this run.
+    Same,
+    /// The state stays, but the write has to be made (again): it carries an outstanding stage.
+    Rewrite(RecordState),
+}
+
+/// The event is not allowed in this state, or not for this member: INVALID_RECORD_STATE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the records are not acquired by this member")]
+pub(crate) struct InvalidRecordState;
+
+impl Acknowledgement {
+    fn target(self, attempts: Attempts) -> Settled {
+        match self {
+            Acknowledgement::Accept => Settled::Acknowledged,
+            Acknowledgement::Gap | Acknowledgement::Reject => Settled::Archived,
+            Acknowledgement::Release => attempts.given_back(),
+        }
+    }
+}
+
+impl Intent {
+    /// The end state after a commit.
+    pub(crate) fn committed(self) -> Settled {
+        match self {
+            Intent::Accept => Settled::Acknowledged,
+            Intent::Gap | Intent::Reject => Settled::Archived,
+        }
+    }
+}
+
+impl From<Settled> for RecordState {
+    fn from(target: Settled) -> Self {
+        match target {
+            Settled::Available => RecordState::Available,
+            Settled::Acknowledged => RecordState::Acknowledged,
+            Settled::Archived => RecordState::Archived,
+        }
+    }
+}
+
+/// Deliveries so far against the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attempts {
+    /// Deliveries so far.
+    pub(crate) delivery_count: u16,
+    /// `share.delivery.count.limit`.
+    pub(crate) limit: u16,
+}
+
+impl Attempts {
+    /// Where a run goes that is given back: at the limit it is given up.
+    fn given_back(self) -> Settled {
+        if self.delivery_count >= self.limit { Settled::Archived } else { Settled::Available }
+    }
+}
+
+/// Where a transaction's end takes a staged run. An ABORT never archives, whatever the delivery count.
+fn resolved_to(staged: &Staged, outcome: TxnOutcome) -> RecordState {
+    match outcome {
+        TxnOutcome::Commit => staged.intent.committed().into(),
+        TxnOutcome::Abort => RecordState::Available,
+    }
+}
+
+impl RecordState {
+    /// True for the ends: the share-partition start offset may pass.
+    pub(crate) fn is_terminal(&self) -> bool {
+        match self {
+            RecordState::Acknowledged | RecordState::Archived => true,
+            RecordState::Available
+            | RecordState::Acquired { .. }
+            | RecordState::Settling { .. }
+            | RecordState::TxnPending { .. } => false,
+        }
+    }
+
+    /// The next state. On `Err` nothing has changed.
+    pub(crate) fn apply(
+        &self,
+        event: &Event<'_>,
+        attempts: Attempts,
+    ) -> Result<Transition, InvalidRecordState> {
+        match self {
+            RecordState::Available => available(event),
+            RecordState::Acquired { holder, lock_deadline } => {
+                acquired(holder, *lock_deadline, event, attempts)
+            }
+            RecordState::Settling { target, write, holder } => {
+                settling(*target, *write, holder.as_ref(), event)
+            }
+            RecordState::TxnPending { staged, write } => txn_pending(staged, write, event),
+            RecordState::Acknowledged | RecordState::Archived => terminal(event),
+        }
+    }
+}
+
+fn available(event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
+    match event {
+        Event::Acquire { member, lock_deadline } => Ok(Transition::To(RecordState::Acquired {
+            holder: (*member).clone(),
+            lock_deadline: *lock_deadline,
+        })),
+        Event::Skip { write } => Ok(Transition::To(RecordState::Settling {
+            target: Settled::Archived,
+            write: *write,
+            holder: None,
+        })),
+        Event::Acknowledge { .. } | Event::Renew { .. } | Event::Stage { .. } => Err(InvalidRecordState),
+        Event::ExpireLock { .. }
+        | Event::CloseSession { .. }
+        | Event::Written { .. }
+        | Event::WriteFailed { .. }
+        | Event::Resolve { .. } => Ok(Transition::Same),
+    }
+}
+
+fn acquired(
+    holder: &MemberId,
+    deadline: Instant,
+    event: &Event<'_>,
+    attempts: Attempts,
+) -> Result<Transition, InvalidRecordState> {
+    let settle = |target, write, holder| Transition::To(RecordState::Settling { target, write, holder });
+    match event {
+        Event::Acquire { .. } | Event::Skip { .. } => Err(InvalidRecordState),
+        Event::Acknowledge { member, .. } | Event::Renew { member, .. } | Event::Stage { member, .. }
+            if *member != holder =>
+        {
+            Err(InvalidRecordState)
+        }
+        Event::Acknowledge { ack, write, .. } => {
+            Ok(settle(ack.target(attempts), *write, Some(holder.clone())))
+        }
+        Event::Renew { lock_deadline, .. } => Ok(Transition::To(RecordState::Acquired {
+            holder: holder.clone(),
+            lock_deadline: *lock_deadline,
+        })),
+        Event::Stage { staged, write, .. } => Ok(Transition::To(RecordState::TxnPending {
+            staged: *staged,
+            write: StageWrite::Outstanding { write: *write, holder: holder.clone(), resolved: None },
+        })),
+        Event::ExpireLock { now, write } => {
+            if deadline <= *now {
+                Ok(settle(attempts.given_back(), *write, None))
+            } else {
+                Ok(Transition::Same)
+            }
+        }
+        Event::CloseSession { member, write } => {
+            if *member == holder {
+                Ok(settle(attempts.given_back(), *write, None))
+            } else {
+                Ok(Transition::Same)
+            }
+        }
+        Event::Written { .. } | Event::WriteFailed { .. } | Event::Resolve { .. } => Ok(Transition::Same),
+    }
+}
+
+fn settling(
+    target: Settled,
+    own: WriteId,
+    holder: Option<&MemberId>,
+    event: &Event<'_>,
+) -> Result<Transition, InvalidRecordState> {
+    match event {
+        Event::Acquire { .. }
+        | Event::Skip { .. }
+        | Event::Acknowledge { .. }
+        | Event::Renew { .. }
+        | Event::Stage { .. } => Err(InvalidRecordState),
+        Event::ExpireLock { .. } | Event::Resolve { .. } => Ok(Transition::Same),
+        // The holder's session is gone: a failed write must not give the records back to it. Without an owner a
+        // failed write still reaches its target in memory; only the durable delivery count lags.
+        Event::CloseSession { member, .. } => match holder {
+            Some(holder) if holder == *member => {
+                Ok(Transition::To(RecordState::Settling { target, write: own, holder: None }))
+            }
+            Some(_) | None => Ok(Transition::Same),
+        },
+        Event::Written { write } if *write == own => Ok(Transition::To(target.into())),
+        Event::WriteFailed { write, lock_deadline } if *write == own => Ok(Transition::To(match holder {
+            Some(holder) => RecordState::Acquired { holder: holder.clone(), lock_deadline: *lock_deadline },
+            None => target.into(),
+        })),
+        Event::Written { .. } | Event::WriteFailed { .. } => Ok(Transition::Same),
+    }
+}
+
+fn txn_pending(
+    staged: &Staged,
+    stage_write: &StageWrite,
+    event: &Event<'_>,
+) -> Result<Transition, InvalidRecordState> {
+    match event {
+        Event::Acquire { .. } | Event::Skip { .. } | Event::Acknowledge { .. } | Event::Renew { .. } => {
+            Err(InvalidRecordState)
+        }
+        // The transaction's time-out is the only clock, and it outlives its member.
+        Event::ExpireLock { .. } | Event::CloseSession { .. } => Ok(Transition::Same),
+        Event::Stage { staged: again, write: id, .. } => {
+            if again != staged {
+                return Err(InvalidRecordState);
+            }
+            match stage_write {
+                StageWrite::Durable => Ok(Transition::Same),
+                StageWrite::Outstanding { holder, resolved, .. } => {
+                    let write =
+                        StageWrite::Outstanding { write: *id, holder: holder.clone(), resolved: *resolved };
+                    Ok(Transition::Rewrite(RecordState::TxnPending { staged: *staged, write }))
+                }
+            }
+        }
+        Event::Written { write: id } => match stage_write {
+            StageWrite::Outstanding { write, resolved, .. } if write == id => {
+                Ok(Transition::To(match resolved {
+                    Some(outcome) => resolved_to(staged, *outcome),
+                    None => RecordState::TxnPending { staged: *staged, write: StageWrite::Durable },
+                }))
+            }
+            StageWrite::Outstanding { .. } | StageWrite::Durable => Ok(Transition::Same),
+        },
+        Event::WriteFailed { write: id, lock_deadline } => match stage_write {
+            StageWrite::Outstanding { write, holder, .. } if write == id => {
+                Ok(Transition::To(RecordState::Acquired {
+                    holder: holder.clone(),
+                    lock_deadline: *lock_deadline,
+                }))
+            }
+            StageWrite::Outstanding { .. } | StageWrite::Durable => Ok(Transition::Same),
+        },
+        Event::Resolve { marker } if marker.resolves(staged) => Ok(Transition::To(match stage_write {
+            StageWrite::Durable => resolved_to(staged, marker.outcome),
+            StageWrite::Outstanding { write, holder, .. } => RecordState::TxnPending {
+                staged: *staged,
+                write: StageWrite::Outstanding {
+                    write: *write,
+                    holder: holder.clone(),
+                    resolved: Some(marker.outcome),
+                },
+            },
+        })),
+        Event::Resolve { .. } => Ok(Transition::Same),
+    }
+}
+
+fn terminal(event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
+    match event {
+        Event::Acquire { .. }
+        | Event::Skip { .. }
+        | Event::Acknowledge { .. }
+        | Event::Renew { .. }
+        | Event::Stage { .. } => Err(InvalidRecordState),
+        Event::ExpireLock { .. }
+        | Event::CloseSession { .. }
+        | Event::Written { .. }
+        | Event::WriteFailed { .. }
+        | Event::Resolve { .. } => Ok(Transition::Same),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! The share coordinator: durable state of share partitions in `__share_group_state` (KIP-932), and the place where
+//! a transaction's marker becomes final for share groups (KIP-1289, steps 15 to 17).
+//!
+//! Each partition of `__share_group_state` that this node leads is one [`Shard`]. A request is decided, appended to
+//! the partition's log and replayed under one short lock; answers follow the append. A shard that is not in memory
+//! yet is replayed from its log first.
+
+mod persister;
+mod records;
+mod shard;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, StateEpoch};
+use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
+use sharestream_wire::records::{BatchBuilder, BatchMeta};
+use tracing::warn;
+
+use crate::cluster::SHARE_STATE_TOPIC;
+use crate::error::ErrorCode;
+use crate::log::{Isolation, Origin, Partition};
+use crate::node::Node;
+use crate::share::durable::{DurableShare, ShareKey};
+use crate::share::record_state::{Marker, TxnOutcome};
+
+pub(crate) use persister::{StateWrite, read_state, write_states};
+use records::Record;
+pub(crate) use shard::Write;
+use shard::{Decided, Shard};
+
+/// Private version of the share-state APIs: the one whose batches carry producer id, epoch and intent.
+pub(crate) const STATE_VERSION: i16 = 10;
+/// Bytes that one step of a replay reads.
+const REPLAY_BYTES: usize = 4 * 1024 * 1024;
+
+/// The share coordinator of one node.
+#[derive(Debug, Default)]
+pub(crate) struct ShareCoordinator {
+    shards: Mutex<HashMap<PartitionIndex, Arc<Mutex<Loaded>>>>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    leader_epoch: LeaderEpoch,
+    shard: Shard,
+    builder: BatchBuilder,
+    /// Outcomes that are final but whose leaders have not confirmed them: pushed again when the marker is repeated.
+    unconfirmed: Vec<(ShareKey, StateEpoch, Marker)>,
+}
+
+impl ShareCoordinator {
+    /// Makes a leader's write durable.
+    pub(crate) fn write(&self, node: &Node, key: &ShareKey, write: Write) -> Result<(), ErrorCode> {
+        self.decide(node, key, |shard| shard.decide_write(key, write))
+    }
+
+    /// Creates or resets a share partition.
+    pub(crate) fn initialize(
+        &self,
+        node: &Node,
+        key: &ShareKey,
+        state_epoch: StateEpoch,
+        start_offset: Option<Offset>,
+    ) -> Result<(), ErrorCode> {
+        self.decide(node, key, |shard| shard.decide_initialize(key, state_epoch, start_offset))
+    }
+
+    /// Forgets a share partition.
+    pub(crate) fn remove(&self, node: &Node, key: &ShareKey) -> Result<(), ErrorCode> {
+        self.decide(node, key, |shard| Ok(shard.decide_remove(key)))
+    }
+
+    /// The durable state, `None` when there is none; a leader epoch of 0 or more fences older leaders.
+    pub(crate) fn read(
+        &self,
+        node: &Node,
+        key: &ShareKey,
+        leader_epoch: LeaderEpoch,
+    ) -> Result<Option<DurableShare>, ErrorCode> {
+        self.decide(node, key, |shard| shard.decide_read(key, leader_epoch))?;
+        let (_, loaded) = self.shard_of(node, key)?;
+        Ok(lock(&loaded).shard.read(key))
+    }
+
+    /// A marker reached a partition of `__share_group_state`: finalises what it resolves, remembers it, and tells
+    /// the source leaders before it answers, so that a completed transaction is visible everywhere. A leader that
+    /// cannot be told is an error: the transaction coordinator sends the marker again.
+    pub(crate) async fn complete_transaction(
+        &self,
+        node: &Arc<Node>,
+        index: PartitionIndex,
+        marker: Marker,
+    ) -> Result<(), ErrorCode> {
+        let (log, loaded) = self.shard(node, index)?;
+        let unconfirmed = {
+            let mut loaded = lock(&loaded);
+            let touched = loaded.shard.awaiting(&marker);
+            let records = loaded.shard.decide_complete(marker);
+            loaded.append(node, &log, records)?;
+            loaded.unconfirmed.extend(touched.into_iter().map(|(key, epoch)| (key, epoch, marker)));
+            let own =
+                |(_, _, known): &&(ShareKey, StateEpoch, Marker)| known.producer_id == marker.producer_id;
+            loaded.unconfirmed.iter().filter(own).cloned().collect::<Vec<_>>()
+        };
+        let pushes = unconfirmed.iter().map(|(key, epoch, marker)| push_outcome(node, key, *epoch, *marker));
+        let results = futures::future::join_all(pushes).await;
+        let mut failed = None;
+        let mut loaded = lock(&loaded);
+        for (outcome, result) in unconfirmed.iter().zip(results) {
+            match result {
+                Ok(()) => loaded.unconfirmed.retain(|known| known != outcome),
+                Err(code) => failed = Some(code),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn decide(
+        &self,
+        node: &Node,
+        key: &ShareKey,
+        decide: impl FnOnce(&Shard) -> Decided,
+    ) -> Result<(), ErrorCode> {
+        let (log, loaded) = self.shard_of(node, key)?;
+        let mut loaded = lock(&loaded);
+        let records = decide(&loaded.shard)?;
+        loaded.append(node, &log, records)
+    }
+
+    fn shard_of(
+        &self,
+        node: &Node,
+        key: &ShareKey,
+    ) -> Result<(Arc<Partition>, Arc<Mutex<Loaded>>), ErrorCode> {
+        let index = state_partition(node, key).ok_or(ErrorCode::CoordinatorNotAvailable)?;
+        self.shard(node, index)
+    }
+
+    /// The shard, replayed from its log when this node has begun to lead it. Errors: NOT_COORDINATOR.
+    fn shard(
+        &self,
+        node: &Node,
+        index: PartitionIndex,
+    ) -> Result<(Arc<Partition>, Arc<Mutex<Loaded>>), ErrorCode> {
+        let log = node.cluster.topics.partition(SHARE_STATE_TOPIC, index).ok_or(ErrorCode::NotCoordinator)?;
+        let leadership = log.leadership();
+        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        if leadership.leader != node.id {
+            shards.remove(&index);
+            return Err(ErrorCode::NotCoordinator);
+        }
+        if let Some(loaded) = shards.get(&index)
+            && lock(loaded).leader_epoch == leadership.epoch
+        {
+            return Ok((log, Arc::clone(loaded)));
+        }
+        let loaded = Arc::new(Mutex::new(Loaded {
+            leader_epoch: leadership.epoch,
+            shard: replay(&log)?,
+            builder: BatchBuilder::new(),
+            unconfirmed: Vec::new(),
+        }));
+        shards.insert(index, Arc::clone(&loaded));
+        Ok((log, loaded))
+    }
+}
+
+impl Loaded {
+    /// Appends and replays. A shard that has grown many updates is snapshot, and its log cut before that.
+    fn append(&mut self, node: &Node, log: &Partition, records: Vec<Record>) -> Result<(), ErrorCode> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.store(node, log, &records)?;
+        for record in records {
+            self.shard.replay(record);
+        }
+        if self.shard.wants_snapshot() {
+            let snapshot = self.shard.snapshot();
+            let first = self.store(node, log, &snapshot)?;
+            log.delete_before(first);
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, node: &Node, log: &Partition, records: &[Record]) -> Result<Offset, ErrorCode> {
+        let now_ms = node.env.clock.wall_ms();
+        self.builder.clear();
+        for record in records {
+            let (key, value) = record.encode();
+            let appended = self.builder.append(now_ms, Some(&key), value.as_deref(), &[]);
+            appended.map_err(|_| ErrorCode::UnknownServerError)?;
+        }
+        let blob = self.builder.build(&BatchMeta::default()).map_err(|_| ErrorCode::UnknownServerError)?;
+        Ok(log.append(&blob, Origin::Coordinator)?.base_offset)
+    }
+}
+
+/// Reads a whole log into a shard.
+fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
+    let mut shard = Shard::default();
+    let mut from = log.ends().log_start;
+    loop {
+        let read = log.read(from, REPLAY_BYTES, Isolation::ReadUncommitted)?;
+        if read.batches.is_empty() {
+            return Ok(shard);
+        }
+        for batch in read.batches {
+            from = Offset(batch.header.next_offset());
+            if batch.header.is_control() {
+                continue;
+            }
+            let records = batch.records().map_err(|_| ErrorCode::CorruptMessage)?;
+            for record in records.iter() {
+                let record = record.map_err(|_| ErrorCode::CorruptMessage)?;
+                let record = Record::decode(record.key.unwrap_or_default(), record.value);
+                shard.replay(record.map_err(|_| ErrorCode::CorruptMessage)?);
+            }
+        }
+    }
+}
+
+/// Tells the leader of a source partition how a transaction ended there. A topic that is gone needs no telling.
+async fn push_outcome(
+    node: &Node,
+    key: &ShareKey,
+    state_epoch: StateEpoch,
+    marker: Marker,
+) -> Result<(), ErrorCode> {
+    let Some(source) = node.cluster.topics.partition_by_id(key.topic_id, key.partition) else {
+        return Ok(());
+    };
+    let request = ShareTxnOutcomeRequest {
+        group_id: key.group.to_string().into(),
+        topic_id: key.topic_id.0,
+        partition: key.partition.0,
+        producer_id: marker.producer_id.0,
+        marker_epoch: marker.producer_epoch.0,
+        commit: marker.outcome == TxnOutcome::Commit,
+        state_epoch: state_epoch.0,
+    };
+    let response = node.peers.call(source.leader(), request, 0).await.map_err(|error| {
+        warn!(share_partition = %key, %error, "a source leader was not told how a transaction ended");
+        error.code()
+    })?;
+    ErrorCode::try_from_code(response.error_code).map_or(Ok(()), Err)
+}
+
+/// The `__share_group_state` partition of a share partition; `None` while the topic does not exist.
+pub(crate) fn state_partition(node: &Node, key: &ShareKey) -> Option<PartitionIndex> {
+    let count = node.cluster.topics.by_name(SHARE_STATE_TOPIC)?.partition_count();
+    let index =
+        sharestream_wire::share_state::state_partition(&key.group, key.topic_id, key.partition, count);
+    Some(PartitionIndex(index))
+}
+
+fn lock(loaded: &Mutex<Loaded>) -> MutexGuard<'_, Loaded> {
+    loaded.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,171 @@
+//! Rules of the shard by example, and: replaying its records gives its state, whatever was decided.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use sharestream_base::ids::{PartitionIndex, TopicId};
+
+use super::*;
+use crate::share::record_state::{Intent, Staged};
+
+fn key(partition: i32) -> ShareKey {
+    ShareKey { group: Arc::from("g"), topic_id: TopicId::default(), partition: PartitionIndex(partition) }
+}
+
+fn batch(first: i64, last: i64, state: DurableState) -> StateBatch {
+    StateBatch { range: OffsetRange { first: Offset(first), last: Offset(last) }, state, delivery_count: 1 }
+}
+
+fn pending(epoch: i16, intent: Intent) -> DurableState {
+    DurableState::TxnPending(Staged {
+        producer_id: ProducerId(7),
+        producer_epoch: ProducerEpoch(epoch),
+        intent,
+    })
+}
+
+fn write(batches: Vec<StateBatch>) -> Write {
+    Write { state_epoch: StateEpoch(0), leader_epoch: LeaderEpoch(0), start_offset: None, batches }
+}
+
+fn marker(epoch: i16, outcome: TxnOutcome) -> Marker {
+    Marker { producer_id: ProducerId(7), producer_epoch: ProducerEpoch(epoch), outcome }
+}
+
+fn apply(shard: &mut Shard, records: Vec<Record>) -> Vec<Record> {
+    for record in records.clone() {
+        // What is replayed went through the codec, as at recovery.
+        let (key, value) = record.encode();
+        shard.replay(Record::decode(&key, value.as_deref()).unwrap());
+    }
+    records
+}
+
+fn started() -> Shard {
+    let mut shard = Shard::default();
+    let records = shard.decide_initialize(&key(0), StateEpoch(0), Some(Offset(0))).unwrap();
+    apply(&mut shard, records);
+    shard
+}
+
+#[test]
+fn commit_finalises_by_intent_and_abort_makes_available() {
+    for (outcome, expected) in [
+        (TxnOutcome::Commit, (Some(Offset(10)), vec![])),
+        (TxnOutcome::Abort, (Some(Offset(0)), vec![batch(0, 9, DurableState::Available)])),
+    ] {
+        let mut shard = started();
+        let staged = vec![batch(0, 4, pending(3, Intent::Accept)), batch(5, 9, pending(3, Intent::Reject))];
+        let records = shard.decide_write(&key(0), write(staged)).unwrap();
+        apply(&mut shard, records);
+        assert_eq!(shard.awaiting(&marker(4, outcome)), [(key(0), StateEpoch(0))]);
+        assert_eq!(shard.awaiting(&marker(3, outcome)), []);
+        let records = shard.decide_complete(marker(4, outcome));
+        apply(&mut shard, records);
+        let share = shard.read(&key(0)).unwrap();
+        assert_eq!((share.start_offset, share.batches), expected);
+        assert_eq!(shard.decide_complete(marker(4, outcome)), [], "a repeat needs no record");
+    }
+}
+
+#[test]
+fn a_stage_below_a_remembered_marker_is_refused_even_without_anything_pending() {
+    let mut shard = started();
+    let records = shard.decide_complete(marker(4, TxnOutcome::Abort));
+    apply(&mut shard, records);
+    assert_eq!(shard.marker_epoch(ProducerId(7)), Some(ProducerEpoch(4)));
+    let late = write(vec![batch(0, 9, pending(3, Intent::Accept))]);
+    assert_eq!(shard.decide_write(&key(0), late), Err(ErrorCode::InvalidProducerEpoch));
+    assert!(shard.decide_write(&key(0), write(vec![batch(0, 9, pending(4, Intent::Accept))])).is_ok());
+}
+
+#[test]
+fn pending_runs_are_moved_by_their_marker_only() {
+    let mut shard = started();
+    let stage = write(vec![batch(0, 9, pending(3, Intent::Accept))]);
+    let records = shard.decide_write(&key(0), stage.clone()).unwrap();
+    apply(&mut shard, records);
+    for state in [DurableState::Available, DurableState::Acknowledged, pending(3, Intent::Reject)] {
+        let refused = shard.decide_write(&key(0), write(vec![batch(9, 9, state)]));
+        assert_eq!(refused, Err(ErrorCode::InvalidRecordState));
+    }
+    assert!(shard.decide_write(&key(0), stage).is_ok(), "the same stage again");
+}
+
+#[test]
+fn older_leaders_and_older_states_are_fenced() {
+    let mut shard = started();
+    let records = shard.decide_read(&key(0), LeaderEpoch(2)).unwrap();
+    apply(&mut shard, records);
+    assert_eq!(shard.decide_write(&key(0), write(vec![])), Err(ErrorCode::FencedLeaderEpoch));
+    assert_eq!(shard.decide_read(&key(0), LeaderEpoch(1)), Err(ErrorCode::FencedLeaderEpoch));
+    let records = shard.decide_initialize(&key(0), StateEpoch(1), Some(Offset(3))).unwrap();
+    apply(&mut shard, records);
+    let old = Write { leader_epoch: LeaderEpoch(2), ..write(vec![]) };
+    assert_eq!(shard.decide_write(&key(0), old), Err(ErrorCode::FencedStateEpoch));
+    assert_eq!(shard.decide_initialize(&key(0), StateEpoch(0), None), Err(ErrorCode::FencedStateEpoch));
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write { partition: i32, first: i64, count: i64, state: DurableState },
+    Complete(Marker),
+    Remove(i32),
+    Snapshot,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let state = prop_oneof![
+        Just(DurableState::Available),
+        Just(DurableState::Acknowledged),
+        Just(DurableState::Archived),
+        (0..4i16).prop_map(|epoch| pending(epoch, Intent::Accept)),
+        (0..4i16).prop_map(|epoch| pending(epoch, Intent::Reject)),
+    ];
+    prop_oneof![
+        6 => (0..2i32, 0..30i64, 1..8i64, state)
+            .prop_map(|(partition, first, count, state)| Op::Write { partition, first, count, state }),
+        2 => (1..6i16, any::<bool>()).prop_map(|(epoch, commit)| {
+            Op::Complete(marker(epoch, if commit { TxnOutcome::Commit } else { TxnOutcome::Abort }))
+        }),
+        1 => (0..2i32).prop_map(Op::Remove),
+        1 => Just(Op::Snapshot),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn replaying_the_records_gives_the_state(ops in prop::collection::vec(op(), 1..60)) {
+        let mut live = started();
+        let records = live.decide_initialize(&key(1), StateEpoch(0), Some(Offset(5))).unwrap();
+        apply(&mut live, records);
+        let mut log = live.snapshot();
+        for op in ops {
+            let decided = match op {
+                Op::Write { partition, first, count, state } => {
+                    live.decide_write(&key(partition), write(vec![batch(first, first + count - 1, state)]))
+                }
+                Op::Complete(marker) => Ok(live.decide_complete(marker)),
+                Op::Remove(partition) => Ok(live.decide_remove(&key(partition))),
+                Op::Snapshot => {
+                    log = live.snapshot();
+                    Ok(Vec::new())
+                }
+            };
+            if let Ok(records) = decided {
+                log.extend(apply(&mut live, records));
+            }
+        }
+        let mut recovered = Shard::default();
+        apply(&mut recovered, log);
+        for partition in 0..2 {
+            let share = live.read(&key(partition));
+            prop_assert_eq!(recovered.read(&key(partition)), share.clone());
+            for pair in share.iter().flat_map(|share| share.batches.windows(2)) {
+                prop_assert!(pair[0].range.last < pair[1].range.first);
+            }
+        }
+        prop_assert_eq!(recovered.marker_epoch(ProducerId(7)), live.marker_epoch(ProducerId(7)));
+    }
+}
