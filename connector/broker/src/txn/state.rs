@@ -184,6 +184,15 @@ pub(crate) enum Decision {
     AbortFirst(TransactionRecord),
 }
 
+/// How far a decided transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Markers are under way.
+    Prepare,
+    /// Every participant has its marker.
+    Complete,
+}
+
 /// The machine. Its only state is the last record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transaction {
@@ -360,10 +369,10 @@ impl Transaction {
                 self.end_nothing(version, outcome, facts)
             }
             State::PrepareCommit(_, ended) => {
-                self.end_again(identity, outcome, Outcome::Commit, *ended, ErrorCode::ConcurrentTransactions)
+                self.end_again(identity, outcome, Outcome::Commit, *ended, Phase::Prepare)
             }
             State::PrepareAbort(_, ended) => {
-                self.end_again(identity, outcome, Outcome::Abort, *ended, ErrorCode::ConcurrentTransactions)
+                self.end_again(identity, outcome, Outcome::Abort, *ended, Phase::Prepare)
             }
             State::CompleteCommit(ended) | State::CompleteAbort(ended)
                 if identity == self.record.identity && identity != ended.ran_as =>
@@ -371,10 +380,10 @@ impl Transaction {
                 self.end_nothing(version, outcome, facts)
             }
             State::CompleteCommit(ended) => {
-                self.end_again(identity, outcome, Outcome::Commit, *ended, ErrorCode::InvalidTxnState)
+                self.end_again(identity, outcome, Outcome::Commit, *ended, Phase::Complete)
             }
             State::CompleteAbort(ended) => {
-                self.end_again(identity, outcome, Outcome::Abort, *ended, ErrorCode::InvalidTxnState)
+                self.end_again(identity, outcome, Outcome::Abort, *ended, Phase::Complete)
             }
         }
     }
@@ -414,34 +423,33 @@ impl Transaction {
     }
 
     /// EndTxn after the transaction was decided: a repetition, a contradiction, or someone else.
-    ///
-    /// `contradiction` is what version 1 answers in Prepare states to a repetition, too: there the producer keeps
-    /// its epoch, so it must not begin anew before the markers are written.
     fn end_again(
         &self,
         identity: Identity,
         asked: Outcome,
         was: Outcome,
         ended: Ended,
-        pending: ErrorCode,
+        phase: Phase,
     ) -> Result<Decision, ErrorCode> {
         if identity != ended.ran_as {
-            // Under version 2 the successor may ask for the next end while the markers of the last are under way.
+            // The successor asks for its own end while the markers of the last one are under way.
             self.check_identity(identity)?;
-            return Err(pending);
+            return Err(ErrorCode::ConcurrentTransactions);
         }
-        match (ended.by, ended.version, asked == was) {
-            (EndedBy::Producer, TransactionVersion::V2, true) => Ok(Decision::Keep(self.record.identity)),
-            (EndedBy::Producer, TransactionVersion::V1, true) => match pending {
-                ErrorCode::ConcurrentTransactions => Err(pending),
-                _complete => Ok(Decision::Keep(self.record.identity)),
-            },
-            (EndedBy::Producer, _, false) => Err(ErrorCode::InvalidTxnState),
+        let same_answer = Ok(Decision::Keep(self.record.identity));
+        match (ended.by, ended.version, asked == was, phase) {
+            (EndedBy::Producer, TransactionVersion::V2, true, _) => same_answer,
+            // The producer keeps its epoch, so it must not begin anew before the markers are written.
+            (EndedBy::Producer, TransactionVersion::V1, true, Phase::Prepare) => {
+                Err(ErrorCode::ConcurrentTransactions)
+            }
+            (EndedBy::Producer, TransactionVersion::V1, true, Phase::Complete) => same_answer,
+            (EndedBy::Producer, _, false, _) => Err(ErrorCode::InvalidTxnState),
             // The producer wanted to abort what the time-out has aborted: it gets what it wanted.
-            (EndedBy::TimeOut, TransactionVersion::V2, true) => Ok(Decision::Keep(self.record.identity)),
-            (EndedBy::TimeOut, TransactionVersion::V2, false)
-            | (EndedBy::TimeOut, TransactionVersion::V1, _)
-            | (EndedBy::Fence, _, _) => Err(ErrorCode::ProducerFenced),
+            (EndedBy::TimeOut, TransactionVersion::V2, true, _) => same_answer,
+            (EndedBy::TimeOut, TransactionVersion::V2, false, _)
+            | (EndedBy::TimeOut, TransactionVersion::V1, _, _)
+            | (EndedBy::Fence, _, _, _) => Err(ErrorCode::ProducerFenced),
         }
     }
 
@@ -487,3 +495,6 @@ impl Transaction {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
