@@ -130,6 +130,8 @@ struct Latencies {
 
 /// Two digits: a quantile then costs microseconds, and no decision hangs on the third digit.
 const SIGNIFICANT_DIGITS: u8 = 2;
+/// Longer times count as this one: 10 minutes, above every deadline in the path.
+const LATENCY_US_MAX: u64 = 600_000_000;
 /// Quantiles in the status are at most this old while commits come in.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -142,7 +144,10 @@ impl Default for JobControl {
 impl JobControl {
     /// A handle for a job that has not started.
     pub fn new() -> Self {
-        let histogram = || Histogram::new(SIGNIFICANT_DIGITS).expect("two significant digits are in bounds");
+        let histogram = || {
+            Histogram::new_with_bounds(1, LATENCY_US_MAX, SIGNIFICANT_DIGITS)
+                .expect("one is below the maximum, and two significant digits are allowed")
+        };
         JobControl {
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),

@@ -1,0 +1,95 @@
+//! Drain, stop, fencing, failures of parts, deadlines.
+
+use std::time::Duration;
+
+use sharestream_core::{ErrorKind, JobControl, JobEnd, JobState};
+
+use crate::fixtures::Setup;
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_commits_what_was_handed_on_and_gives_back_the_rest() {
+    for drain_after_us in [0, 500, 1_000, 3_000, 7_777, 20_000] {
+        let setup = Setup::new(2, 2_000);
+        let control = JobControl::new();
+        let run = setup.job().run(setup.env.clone(), control.clone());
+        let (report, ()) = tokio::join!(run, async {
+            setup.env.clock.sleep(Duration::from_micros(drain_after_us)).await;
+            control.drain();
+        });
+        let report = report.unwrap();
+        assert_eq!(report.end, JobEnd::Drained);
+        assert_eq!(report.status.state, JobState::Ended);
+        assert!(!setup.broker.all_decided());
+        setup.broker.assert_exactly_once();
+        assert_eq!(setup.broker.open_count(), 0);
+        assert_eq!(report.status.commits, setup.broker.commit_count() as u64);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_cannot_commit_ends_at_its_deadline() {
+    let mut setup = Setup::new(2, 10_000);
+    setup.options = setup.options.with_drain_deadline(Duration::from_secs(8));
+    setup.gate.close();
+    let control = JobControl::new();
+    let started_at = setup.env.clock.now();
+    let run = setup.job().run(setup.env.clone(), control.clone());
+    let (report, ()) = tokio::join!(run, async {
+        setup.env.clock.sleep(Duration::from_secs(1)).await;
+        control.drain();
+    });
+    let error = report.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert!(error.to_string().contains("draining took longer"), "{error}");
+    let took = setup.env.clock.now() - started_at;
+    assert!(took <= Duration::from_secs(31), "the held commit is bounded too: {took:?}");
+    setup.broker.assert_exactly_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_at_once_and_names_the_commit_under_way() {
+    let setup = Setup::new(2, 10_000);
+    setup.gate.close();
+    let control = JobControl::new();
+    let run = setup.job().run(setup.env.clone(), control.clone());
+    let (report, stopped_at) = tokio::join!(run, async {
+        setup.env.clock.sleep(Duration::from_secs(1)).await;
+        control.stop();
+        setup.env.clock.now()
+    });
+    let report = report.unwrap();
+    assert_eq!(report.end, JobEnd::Stopped);
+    assert_eq!(report.unresolved.map(|checkpoint| checkpoint.0), Some(1));
+    assert_eq!(setup.env.clock.now(), stopped_at);
+    setup.broker.assert_exactly_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_older_of_two_incarnations_is_fenced() {
+    let setup = Setup::new(2, 2_000);
+    let (old, new) = (JobControl::new(), JobControl::new());
+    let old_run = setup.job().run(setup.env.clone(), old.clone());
+    let new_run = async {
+        setup.env.clock.sleep(Duration::from_millis(5)).await;
+        let run = setup.job().run(setup.env.clone(), new.clone());
+        tokio::join!(run, setup.drain_when_done(&new)).0
+    };
+    let (old_result, new_result) = tokio::join!(old_run, new_run);
+    let error = old_result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    new_result.unwrap();
+    assert!(setup.broker.all_decided());
+    setup.broker.assert_exactly_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_without_end_is_indeterminate_at_its_deadline() {
+    let mut setup = Setup::new(1, 100);
+    setup.options = setup.options.with_commit_deadline(Duration::from_secs(3));
+    setup.gate.close();
+    let started_at = setup.env.clock.now();
+    let error = setup.job().run(setup.env.clone(), JobControl::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert!(setup.env.clock.now() - started_at < Duration::from_secs(4));
+    setup.broker.assert_exactly_once();
+}

@@ -1,0 +1,9 @@
+//! The engine against a model of the broker: exactly once under crashes, drain, fencing, pipelining.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+#![allow(unreachable_pub, reason = "fixtures are shared between the files of one test program")]
+
+mod control;
+mod exactly_once;
+mod fixtures;
+mod pipelining;
