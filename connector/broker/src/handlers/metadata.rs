@@ -51,7 +51,9 @@ fn look_up(node: &Node, wanted: &MetadataRequestTopic, create: bool) -> Metadata
             .with_name(wanted.name.clone())
             .with_topic_id(wanted.topic_id)
     };
-    let Some(name) = wanted.name.as_ref().map(|name| name.as_str()) else {
+    // A topic is asked for by id or by name; with an id the name is null or empty.
+    let name = wanted.name.as_ref().map(|name| name.as_str()).filter(|_| wanted.topic_id.is_nil());
+    let Some(name) = name else {
         let found = topics.by_id(TopicId(wanted.topic_id));
         return found.map_or_else(|| unknown(ErrorCode::UnknownTopicId), |topic| describe(&topic));
     };

@@ -27,6 +27,7 @@ mod api_versions;
 mod create_topics;
 mod delete_records;
 mod delete_share_group_offsets;
+mod delete_share_group_state;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
@@ -227,6 +228,9 @@ table! {
     // Share groups: membership, offsets.
     ShareGroupHeartbeatRequest => share_group_heartbeat [1, 1],
     ShareGroupDescribeRequest => share_group_describe [1, 1],
+    DescribeShareGroupOffsetsRequest => describe_share_group_offsets [0, 0],
+    AlterShareGroupOffsetsRequest => alter_share_group_offsets [0, 0],
+    DeleteShareGroupOffsetsRequest => delete_share_group_offsets [0, 0],
     // Share groups: fetch, acknowledge, state.
     ShareFetchRequest => share_fetch [1, 2],
     ShareAcknowledgeRequest => share_acknowledge [1, 2],
@@ -234,5 +238,6 @@ table! {
     InitializeShareGroupStateRequest => initialize_share_group_state [10, 10],
     ReadShareGroupStateRequest => read_share_group_state [10, 10],
     WriteShareGroupStateRequest => write_share_group_state [10, 10],
+    DeleteShareGroupStateRequest => delete_share_group_state [0, 0],
     ShareTxnOutcomeRequest => share_txn_outcome [0, 0],
 }
