@@ -59,6 +59,11 @@ impl GroupCoordinator {
         self.lock().get(group).map(look).ok_or(ErrorCode::GroupIdNotFound)
     }
 
+    /// Remembers a topic of a group, which begins to exist with it.
+    pub(crate) fn note_topic(&self, group: &str, topic: &str) {
+        self.lock().entry(group.to_owned()).or_default().note_topic(topic);
+    }
+
     /// Every group.
     pub(crate) fn list(&self) -> Vec<ListedGroup> {
         let groups = self.lock();

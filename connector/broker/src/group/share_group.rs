@@ -90,6 +90,11 @@ impl ShareGroup {
         &self.known_topics
     }
 
+    /// Remembers a topic that an administrator named.
+    pub(crate) fn note_topic(&mut self, topic: &str) {
+        self.known_topics.insert(topic.to_owned());
+    }
+
     /// Topics as they are now; the group's epoch rises when that changes an assignment.
     pub(crate) fn set_topics(&mut self, shape: impl Fn(&str) -> Option<TopicShape>) {
         let subscribed = self.members.values().flat_map(|member| &member.topics);
@@ -102,7 +107,7 @@ impl ShareGroup {
     }
 
     /// A heartbeat. Errors: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED, INVALID_REQUEST.
-    /// `set_topics` has to be called before the reply is made; so it is passed in.
+    /// `shape` says what a topic is now: the reply is made from it.
     pub(crate) fn heartbeat(
         &mut self,
         heartbeat: Heartbeat,

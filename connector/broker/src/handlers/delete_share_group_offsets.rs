@@ -1,1 +1,42 @@
-//! Share groups: delete share group offsets.
+//! DeleteShareGroupOffsets (KIP-932): forgets the share state of topics, for a group without members.
+
+use std::sync::Arc;
+
+use kafka_protocol::messages::delete_share_group_offsets_response::DeleteShareGroupOffsetsResponseTopic;
+use kafka_protocol::messages::{DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse};
+
+use super::RequestContext;
+use crate::error::ErrorCode;
+use crate::node::Node;
+use crate::share::offsets;
+
+pub(super) async fn handle(
+    node: &Arc<Node>,
+    _context: &RequestContext,
+    request: DeleteShareGroupOffsetsRequest,
+) -> DeleteShareGroupOffsetsResponse {
+    let response = DeleteShareGroupOffsetsResponse::default();
+    let group = &*request.group_id;
+    if let Err(code) = offsets::check_unused(node, group) {
+        return response.with_error_code(code.code()).with_error_message(Some(code.to_string().into()));
+    }
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let id = node.cluster.topics.by_name(&topic.topic_name).map(|topic| topic.id);
+        let deleted = match id {
+            Some(id) => offsets::delete(node, group, id).await,
+            None => Err(ErrorCode::UnknownTopicOrPartition),
+        };
+        let answer = DeleteShareGroupOffsetsResponseTopic::default()
+            .with_topic_name(topic.topic_name)
+            .with_topic_id(id.map(|id| id.0).unwrap_or_default());
+        topics.push(match deleted {
+            Ok(()) => answer,
+            Err(code) => {
+                answer.with_error_code(code.code()).with_error_message(Some(code.to_string().into()))
+            }
+        });
+    }
+    node.share.manager.drop_idle();
+    response.with_responses(topics)
+}

@@ -33,11 +33,6 @@ impl OffsetRange {
         self.last.0 - self.first.0 + 1
     }
 
-    /// True when `offset` lies inside.
-    pub(crate) fn contains(self, offset: Offset) -> bool {
-        self.first <= offset && offset <= self.last
-    }
-
     /// The common part.
     pub(crate) fn intersect(self, other: OffsetRange) -> Option<OffsetRange> {
         OffsetRange::new(self.first.max(other.first), self.last.min(other.last))

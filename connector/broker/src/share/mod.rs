@@ -12,6 +12,7 @@ pub(crate) mod durable;
 pub(crate) mod leader;
 pub(crate) mod manager;
 pub(crate) mod member_epochs;
+pub(crate) mod offsets;
 pub(crate) mod record_state;
 pub(crate) mod session;
 pub(crate) mod share_partition;

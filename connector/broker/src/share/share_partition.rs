@@ -177,6 +177,7 @@ impl SharePartition {
     }
 
     /// First offset that was never acquired.
+    #[cfg(test)]
     pub(crate) fn end_offset(&self) -> Offset {
         self.window.end()
     }
@@ -457,11 +458,6 @@ impl SharePartition {
             })
             .min();
         pending
-    }
-
-    /// When [`SharePartition::expire_locks`] has to be called next.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.next_deadline
     }
 
     /// The write is durable.

@@ -68,7 +68,7 @@ impl ShareCoordinator {
 
     /// Forgets a share partition.
     pub(crate) fn remove(&self, node: &Node, key: &ShareKey) -> Result<(), ErrorCode> {
-        self.decide(node, key, |shard| Ok(shard.decide_remove(key)))
+        self.decide(node, key, |shard| shard.decide_remove(key))
     }
 
     /// The durable state, `None` when there is none; a leader epoch of 0 or more fences older leaders.

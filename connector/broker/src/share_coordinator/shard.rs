@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use sharestream_base::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, StateEpoch};
+use sharestream_base::ids::{LeaderEpoch, Offset, ProducerId, StateEpoch};
 
 use super::records::Record;
 use crate::error::ErrorCode;
@@ -96,7 +96,8 @@ impl Shard {
         Ok(vec![record])
     }
 
-    /// Creates or resets a share partition. Errors: FENCED_STATE_EPOCH (older than what is there).
+    /// Creates or resets a share partition. Errors: FENCED_STATE_EPOCH (older than what is there),
+    /// CONCURRENT_TRANSACTIONS (an open transaction holds records: its outcome would be lost).
     pub(crate) fn decide_initialize(
         &self,
         key: &ShareKey,
@@ -107,16 +108,21 @@ impl Shard {
         if known.is_some_and(|share| state_epoch.0 < share.state_epoch) {
             return Err(ErrorCode::FencedStateEpoch);
         }
+        if known.is_some_and(Share::has_pending) {
+            return Err(ErrorCode::ConcurrentTransactions);
+        }
         let leader_epoch = LeaderEpoch(known.map_or(0, |share| share.leader_epoch));
         let share = DurableShare { state_epoch, leader_epoch, start_offset, batches: Vec::new() };
         Ok(vec![Record::Snapshot { key: key.clone(), share }])
     }
 
-    /// Forgets a share partition; one that is not there is a success without a record.
-    pub(crate) fn decide_remove(&self, key: &ShareKey) -> Vec<Record> {
-        match self.shares.contains_key(key) {
-            true => vec![Record::Removed { key: key.clone() }],
-            false => Vec::new(),
+    /// Forgets a share partition; one that is not there is a success without a record. Errors:
+    /// CONCURRENT_TRANSACTIONS.
+    pub(crate) fn decide_remove(&self, key: &ShareKey) -> Decided {
+        match self.shares.get(key) {
+            Some(share) if share.has_pending() => Err(ErrorCode::ConcurrentTransactions),
+            Some(_) => Ok(vec![Record::Removed { key: key.clone() }]),
+            None => Ok(Vec::new()),
         }
     }
 
@@ -212,7 +218,7 @@ impl Shard {
 
     /// Marker epoch remembered for a producer.
     #[cfg(test)]
-    pub(crate) fn marker_epoch(&self, producer_id: ProducerId) -> Option<ProducerEpoch> {
+    pub(crate) fn marker_epoch(&self, producer_id: ProducerId) -> Option<sharestream_base::ids::ProducerEpoch> {
         self.markers.get(&producer_id).map(|marker| marker.producer_epoch)
     }
 }
@@ -225,6 +231,10 @@ impl Share {
             start_offset: self.start_offset,
             batches: self.runs.values().copied().collect(),
         }
+    }
+
+    fn has_pending(&self) -> bool {
+        self.runs.values().any(|run| matches!(run.state, DurableState::TxnPending(_)))
     }
 
     /// True when `batch` would move runs that another transaction, or this one otherwise, holds pending.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use sharestream_base::ids::{PartitionIndex, TopicId};
+use sharestream_base::ids::{PartitionIndex, ProducerEpoch, TopicId};
 
 use super::*;
 use crate::share::record_state::{Intent, Staged};
@@ -93,6 +93,16 @@ fn pending_runs_are_moved_by_their_marker_only() {
 }
 
 #[test]
+fn a_share_partition_with_pending_runs_cannot_be_reset_or_removed() {
+    let mut shard = started();
+    let records = shard.decide_write(&key(0), write(vec![batch(0, 9, pending(3, Intent::Accept))])).unwrap();
+    apply(&mut shard, records);
+    let reset = shard.decide_initialize(&key(0), StateEpoch(1), Some(Offset(0)));
+    assert_eq!(reset, Err(ErrorCode::ConcurrentTransactions));
+    assert_eq!(shard.decide_remove(&key(0)), Err(ErrorCode::ConcurrentTransactions));
+}
+
+#[test]
 fn older_leaders_and_older_states_are_fenced() {
     let mut shard = started();
     let records = shard.decide_read(&key(0), LeaderEpoch(2)).unwrap();
@@ -147,7 +157,7 @@ proptest! {
                     live.decide_write(&key(partition), write(vec![batch(first, first + count - 1, state)]))
                 }
                 Op::Complete(marker) => Ok(live.decide_complete(marker)),
-                Op::Remove(partition) => Ok(live.decide_remove(&key(partition))),
+                Op::Remove(partition) => live.decide_remove(&key(partition)),
                 Op::Snapshot => {
                     log = live.snapshot();
                     Ok(Vec::new())
