@@ -76,17 +76,18 @@ impl Decisions {
             }
         }
         // Merge with equal neighbours.
-        if let Some((start, (end, old))) = ranges.range(..first).next_back().map(|(s, v)| (*s, *v)) {
-            if end.next() == first && old == decision {
-                ranges.remove(&start);
-                first = start;
-            }
+        if let Some((start, (end, old))) = ranges.range(..first).next_back().map(|(s, v)| (*s, *v))
+            && end.next() == first
+            && old == decision
+        {
+            ranges.remove(&start);
+            first = start;
         }
-        if let Some((end, old)) = ranges.get(&last.next()).copied() {
-            if old == decision {
-                ranges.remove(&last.next());
-                last = end;
-            }
+        if let Some((end, old)) = ranges.get(&last.next()).copied()
+            && old == decision
+        {
+            ranges.remove(&last.next());
+            last = end;
         }
         ranges.insert(first, (last, decision));
     }

@@ -22,6 +22,7 @@ impl Coordinator {
         {
             self.on_probe_end(end);
         }
+        self.control.update(|status| status.in_flight = 0);
         let Some(mut protocol) = self.seat.take() else {
             return Err(Error::new(ErrorKind::Bug, "the commit protocol is missing at the end"));
         };

@@ -73,8 +73,12 @@ pub(crate) struct Coordinator {
     sealed: Vec<(Instant, Sealed)>,
     retention: Option<OwnedTask<sharestream_checkpoints::Result<usize>>>,
     commits_since_retention: u32,
+    /// When the load was last shown in the status.
+    load_shown_at: Option<Instant>,
 }
 
+/// The load in the status is at most this old while sources hand on; commits show it, too.
+const LOAD_INTERVAL: Duration = Duration::from_millis(200);
 /// Commits between two runs of retention: it lists the folder, which is too slow for every commit.
 const COMMITS_PER_RETENTION: u32 = 64;
 
@@ -95,6 +99,7 @@ impl Coordinator {
             probe: None,
             retention: None,
             commits_since_retention: 0,
+            load_shown_at: None,
             id,
             options,
             control,
@@ -131,7 +136,7 @@ impl Coordinator {
                 Some(exit) = self.running.tasks.join_next() => self.on_exit(exit)?,
                 () = drain.cancelled(), if is_running => self.begin_drain()?,
                 ended = probe_end(&mut self.probe) => self.on_probe_end(ended),
-                () = self.running.gauges.changed() => {}
+                () = self.running.gauges.changed() => self.show_load(),
                 () = sleep_until(&self.tools, deadline) => {}
             }
             self.check_deadlines()?;
@@ -314,6 +319,19 @@ impl Coordinator {
             commit_us = u64::try_from(at.duration_since(sealed_at).as_micros()).unwrap_or(u64::MAX),
             "committed"
         );
+    }
+
+    /// A job that cannot commit still shows what it holds.
+    fn show_load(&mut self) {
+        let now = self.tools.clock.now();
+        if self.load_shown_at.is_some_and(|at| now.duration_since(at) < LOAD_INTERVAL) {
+            return;
+        }
+        self.load_shown_at = Some(now);
+        let load = self.running.gauges.load();
+        self.control.update(|status| {
+            (status.in_flight, status.window_fill) = (load.record_count, load.window_fill);
+        });
     }
 
     pub(super) fn on_probe_end(&mut self, (sealed_at, end): (Instant, Result<ProbeEnd>)) {

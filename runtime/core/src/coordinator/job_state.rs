@@ -245,7 +245,8 @@ mod tests {
         use Phase::{Closing, Committing, Open, Opening, Sealed, Unopened};
         let open = |id| Some(Work::Open(CheckpointId(id)));
         let settle = |id| Some(Work::Settle(CheckpointId(id)));
-        let table: &[(&[(u64, Phase)], Option<Work>, Option<u64>)] = &[
+        type Case<'a> = (&'a [(u64, Phase)], Option<Work>, Option<u64>);
+        let table: &[Case<'_>] = &[
             (&[(1, Unopened)], open(1), None),
             (&[(1, Opening)], None, None),
             (&[(1, Open)], None, Some(1)),

@@ -15,6 +15,7 @@ mod pending_checkpoint;
 mod seat;
 mod start;
 
+use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Env, OwnedTask, TaskKind};
 
 use crate::ErrorKind;
@@ -22,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::graph::JobGraph;
 use crate::status::{JobControl, JobEnd, JobReport, JobState};
 use job::{Coordinator, DriveEnd};
+use start::Started;
 
 /// Runs one attempt from start to end.
 pub(crate) async fn run(graph: JobGraph, env: Env, control: JobControl) -> Result<JobReport> {
@@ -31,22 +33,28 @@ pub(crate) async fn run(graph: JobGraph, env: Env, control: JobControl) -> Resul
     Ok(JobReport { end, unresolved, status: control.snapshot() })
 }
 
-async fn attempt(
-    graph: JobGraph,
-    env: Env,
-    control: &JobControl,
-) -> Result<(JobEnd, Option<sharestream_base::ids::CheckpointId>)> {
+async fn attempt(graph: JobGraph, env: Env, control: &JobControl) -> Result<(JobEnd, Option<CheckpointId>)> {
     // In a task of its own, so that a panic of a factory or of the protocol is an error of the attempt.
     let start = start::start(graph, env.clone(), control.clone());
     let mut start = OwnedTask::spawn("start", TaskKind::Job, start);
-    let started = tokio::select! {
+    let end = tokio::select! {
         biased;
-        () = control.stop_token().cancelled() => return Ok((JobEnd::Stopped, None)),
-        () = control.drain_token().cancelled() => return Ok((JobEnd::Drained, None)),
-        started = start.join() => started?,
+        () = control.stop_token().cancelled() => JobEnd::Stopped,
+        () = control.drain_token().cancelled() => JobEnd::Drained,
+        started = start.join() => {
+            let Some(started) = started? else {
+                return Err(Error::new(ErrorKind::Closed, "the runtime is shutting down"));
+            };
+            return drive(started?, control).await;
+        }
     };
-    let started =
-        started.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the runtime is shutting down")))?;
+    // Nothing was processed yet, so there is nothing to give back.
+    start.abort();
+    start.join().await?;
+    Ok((end, None))
+}
+
+async fn drive(started: Started, control: &JobControl) -> Result<(JobEnd, Option<CheckpointId>)> {
     let mut coordinator = Coordinator::new(started, control.clone());
     match coordinator.drive().await {
         Ok(DriveEnd::Drained) => coordinator.finish().await.map(|()| (JobEnd::Drained, None)),

@@ -10,7 +10,7 @@ use sharestream_core::{ErrorKind, JobControl, JobEnd, JobStatus, RestartOptions,
 use crate::fixtures::{Fault, Setup, is_bad};
 
 const PARTITIONS: usize = 3;
-const RECORDS: i64 = 300;
+const RECORDS: i64 = 200;
 
 /// Runs attempts until one is drained; each planned fault ends one of them.
 async fn run_to_the_end(setup: &Setup) -> (JobStatus, u32) {
@@ -85,12 +85,12 @@ async fn a_crash_at_any_step_neither_loses_nor_doubles() {
                 if has_store {
                     setup = with_store(setup).await;
                 }
-                for after in [0, 2, 1, 0, 3] {
+                for after in [0, 2, 0, 3] {
                     setup.faults.plan(step, Fault::Crash, after, reaches_broker);
                 }
                 let (_, failed_attempts) = run_to_the_end(&setup).await;
                 assert_complete(&setup);
-                assert_eq!(failed_attempts, 5, "{step:?}: every planned crash happened");
+                assert_eq!(failed_attempts, 4, "{step:?}: every planned crash happened");
             }
         }
     }

@@ -5,5 +5,8 @@
 
 mod control;
 mod exactly_once;
+mod failures;
 mod fixtures;
+mod graph;
 mod pipelining;
+mod planted_bugs;
