@@ -39,11 +39,6 @@ impl Backoff {
         self
     }
 
-    /// The deadline of the call.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
     /// The next pause; `None` when the deadline would pass.
     pub(crate) fn next_pause(&mut self) -> Option<Duration> {
         let pause = self.env.rng.jitter(self.next, self.jitter);

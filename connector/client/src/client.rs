@@ -303,7 +303,6 @@ async fn first_reachable(cluster: &Cluster) -> Result<(HostPort, Features)> {
 fn read_metadata(response: &MetadataResponse) -> Result<MetadataUpdate> {
     let mut update = MetadataUpdate {
         cluster_id: response.cluster_id.as_ref().map(ToString::to_string),
-        controller: known_node(response.controller_id.0),
         nodes: BTreeMap::new(),
         topics: Vec::with_capacity(response.topics.len()),
         missing: Vec::new(),

@@ -19,7 +19,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::Request;
 use sharestream_base::{BoxIo, CancellationToken, Clock, ErrorKind, HostPort, Instant, OwnedTask, TaskKind};
-use sharestream_wire::api::ApiKey;
 use sharestream_wire::frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
@@ -140,11 +139,6 @@ impl Connection {
     /// What both sides speak.
     pub(crate) fn versions(&self) -> &AgreedVersions {
         &self.inner.versions
-    }
-
-    /// True when both sides speak it.
-    pub(crate) fn supports(&self, key: ApiKey) -> bool {
-        self.inner.versions.supports(key)
     }
 
     /// True until it is poisoned.

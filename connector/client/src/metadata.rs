@@ -1,4 +1,4 @@
-//! What the client knows about topics and brokers: a cache with a generation. Pure: no socket, no clock.
+//! What the client knows about topics and brokers: a cache. Pure: no socket, no clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -45,9 +45,7 @@ impl TopicInfo {
 /// Brokers and topics last heard of.
 #[derive(Debug, Default)]
 pub(crate) struct MetadataCache {
-    generation: u64,
     cluster_id: Option<String>,
-    controller: Option<NodeId>,
     nodes: BTreeMap<NodeId, HostPort>,
     topics: HashMap<Arc<str>, Arc<TopicInfo>>,
     names: HashMap<TopicId, Arc<str>>,
@@ -57,7 +55,6 @@ pub(crate) struct MetadataCache {
 #[derive(Debug, Default)]
 pub(crate) struct MetadataUpdate {
     pub(crate) cluster_id: Option<String>,
-    pub(crate) controller: Option<NodeId>,
     pub(crate) nodes: BTreeMap<NodeId, HostPort>,
     pub(crate) topics: Vec<TopicInfo>,
     /// Names that were asked for and do not exist.
@@ -68,9 +65,7 @@ impl MetadataCache {
     /// Takes over an answer. Topics that it does not mention stay; an older leader epoch does not replace a newer
     /// one (a broker that lags behind must not send us back to the old leader).
     pub(crate) fn apply(&mut self, update: MetadataUpdate) {
-        self.generation += 1;
         self.cluster_id = update.cluster_id.or(self.cluster_id.take());
-        self.controller = update.controller;
         if !update.nodes.is_empty() {
             self.nodes = update.nodes;
         }
@@ -113,22 +108,12 @@ impl MetadataCache {
         };
         if epoch > partition.leader_epoch {
             (partition.leader, partition.leader_epoch) = (Some(to), epoch);
-            self.generation += 1;
             self.topics.insert(Arc::clone(&topic.name), Arc::new(topic));
         }
     }
 
-    /// Grows with every change.
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation
-    }
-
     pub(crate) fn cluster_id(&self) -> Option<&str> {
         self.cluster_id.as_deref()
-    }
-
-    pub(crate) fn controller(&self) -> Option<NodeId> {
-        self.controller
     }
 
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &HostPort)> {

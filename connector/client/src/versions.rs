@@ -29,7 +29,7 @@ const OURS: &[(ApiKey, i16, i16)] = &[
     (ApiKey::SHARE_GROUP_HEARTBEAT, 1, 1),
     (ApiKey::SHARE_FETCH, 1, 2),
     (ApiKey::SHARE_ACKNOWLEDGE, 1, 2),
-    (ApiKey::DESCRIBE_SHARE_GROUP_OFFSETS, 0, 0),
+    (ApiKey::DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1), // 1 adds the lag (KIP-1226)
     (ApiKey::ALTER_SHARE_GROUP_OFFSETS, 0, 0),
     (ApiKey::TXN_SHARE_ACKNOWLEDGE, 0, 0),
 ];
@@ -73,11 +73,6 @@ impl AgreedVersions {
         })
     }
 
-    /// True when both sides speak it.
-    pub(crate) fn supports(&self, key: ApiKey) -> bool {
-        self.agreed.contains_key(&key.0)
-    }
-
     /// Keys that both sides speak.
     pub(crate) fn keys(&self) -> impl Iterator<Item = i16> + '_ {
         self.agreed.keys().copied()
@@ -94,7 +89,7 @@ mod tests {
     fn the_highest_common_version_is_used() {
         let versions = AgreedVersions::agree([(0, 0, 13), (26, 0, 4), (1, 0, 14)]);
         assert_eq!(versions.of::<ProduceRequest>(&"b").unwrap(), 12);
-        assert!(versions.supports(ApiKey::FETCH));
+        assert!(versions.keys().any(|key| key == ApiKey::FETCH.0));
         let error = versions.of::<EndTxnRequest>(&"broker:9092").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "EndTxn below 5 tells no epoch");
         assert!(error.to_string().contains("EndTxn"));

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use kafka_protocol::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
 };
-use kafka_protocol::messages::describe_share_group_offsets_request::{
-    DescribeShareGroupOffsetsRequestGroup, DescribeShareGroupOffsetsRequestTopic,
-};
-use kafka_protocol::messages::{AlterShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequest, GroupId};
+use kafka_protocol::messages::{AlterShareGroupOffsetsRequest, GroupId};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
+use sharestream_wire::messages::describe_share_group_offsets::{
+    DescribeShareGroupOffsetsRequest, RequestGroup, RequestTopic,
+};
 
 use super::Admin;
 use crate::client::topic_name;
@@ -30,6 +30,8 @@ pub struct ShareGroupOffset {
     pub partition: PartitionIndex,
     /// Everything below is decided; `None` while the group has not read the partition.
     pub start_offset: Option<Offset>,
+    /// Records not yet decided; `None` when the broker does not say (before Kafka 4.2).
+    pub lag: Option<i64>,
     /// Leader epoch in which the state was last written.
     pub leader_epoch: LeaderEpoch,
 }
@@ -51,7 +53,7 @@ fn group_id(group: &str) -> GroupId {
 
 impl Admin {
     /// Where a share group stands, in these topics or in all that it has read when the list is empty.
-    /// Lag is not told by the version that we speak: subtract from [`Admin::list_offsets`]. Cancel safe.
+    /// Cancel safe.
     ///
     /// # Errors
     /// `InvalidInput` (no such group: code GROUP_ID_NOT_FOUND; not allowed), `Retry`.
@@ -63,16 +65,16 @@ impl Admin {
         let mut wanted = Vec::with_capacity(topics.len());
         for name in topics {
             let info = self.client.topic(name).await?;
-            wanted.push(
-                DescribeShareGroupOffsetsRequestTopic::default()
-                    .with_topic_name(topic_name(name))
-                    .with_partitions(info.partitions.iter().map(|partition| partition.index.0).collect()),
-            );
+            wanted.push(RequestTopic {
+                topic_name: StrBytes::from_string((*name).to_owned()),
+                partitions: info.partitions.iter().map(|partition| partition.index.0).collect(),
+            });
         }
-        let described = DescribeShareGroupOffsetsRequestGroup::default()
-            .with_group_id(group_id(group))
-            .with_topics((!topics.is_empty()).then_some(wanted));
-        let request = DescribeShareGroupOffsetsRequest::default().with_groups(vec![described]);
+        let described = RequestGroup {
+            group_id: StrBytes::from_string(group.to_owned()),
+            topics: (!topics.is_empty()).then_some(wanted),
+        };
+        let request = DescribeShareGroupOffsetsRequest { groups: vec![described] };
         let key = CoordinatorKey::Group(group.to_owned());
         let mut backoff = self.client.backoff();
         loop {
@@ -120,6 +122,7 @@ impl Admin {
                     topic_id: TopicId(topic.topic_id),
                     partition: PartitionIndex(partition.partition_index),
                     start_offset: (partition.start_offset >= 0).then_some(Offset(partition.start_offset)),
+                    lag: (partition.lag >= 0).then_some(partition.lag),
                     leader_epoch: LeaderEpoch(partition.leader_epoch),
                 });
             }

@@ -1,7 +1,7 @@
 //! Answers that carry a throttle time (KIP-219): the client stays silent on that connection for so long.
 
 use kafka_protocol::messages as m;
-use sharestream_wire::messages::{share_acknowledge, share_fetch};
+use sharestream_wire::messages::{describe_share_group_offsets, share_acknowledge, share_fetch};
 use sharestream_wire::txn_share_acknowledge;
 
 /// The throttle time of an answer.
@@ -26,7 +26,6 @@ throttled!(
     m::CreateTopicsResponse,
     m::DeleteTopicsResponse,
     m::DescribeConfigsResponse,
-    m::DescribeShareGroupOffsetsResponse,
     m::DescribeTransactionsResponse,
     m::EndTxnResponse,
     m::FetchResponse,
@@ -38,6 +37,7 @@ throttled!(
     m::MetadataResponse,
     m::ProduceResponse,
     m::ShareGroupHeartbeatResponse,
+    describe_share_group_offsets::DescribeShareGroupOffsetsResponse,
     share_acknowledge::ShareAcknowledgeResponse,
     share_fetch::ShareFetchResponse,
     txn_share_acknowledge::TxnShareAcknowledgeResponse,

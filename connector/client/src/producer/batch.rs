@@ -109,6 +109,7 @@ impl PartitionQueue {
     }
 
     /// True when every batch is with the broker.
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }

@@ -1,24 +1,23 @@
 //! `BatchWriter`: records into batches, batches to partition leaders, pipelined and in order.
 
+mod answers;
+mod sending;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TransactionalId};
+use kafka_protocol::messages::{ProduceResponse, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{NodeId, Offset, PartitionIndex};
 use sharestream_base::{ErrorKind, Instant};
-use sharestream_wire::KafkaError;
 use sharestream_wire::records::{BatchBuilder, BatchMeta, Compression};
 
 use super::batch::PartitionQueue;
 use crate::backoff::Backoff;
-use crate::client::{Client, topic_name};
+use crate::client::Client;
 use crate::connection::Connection;
-use crate::error::ErrorClass;
 use crate::metadata::TopicInfo;
 use crate::transaction::ProducerIdentity;
 use crate::{Error, Result};
@@ -375,261 +374,5 @@ impl BatchWriter {
             }
         }
         Ok(())
-    }
-
-    /// Sends everything that may be sent now.
-    async fn send_ready(&mut self) -> Result<()> {
-        let now = self.client.env().clock.now();
-        for slot in &mut self.slots {
-            if slot.retry_at.is_some_and(|at| at <= now) {
-                slot.retry_at = None;
-            }
-        }
-        self.refresh_stale().await?;
-        while let Some((node, slots)) = self.next_request() {
-            if let Err(error) = self.send_to(node, &slots).await {
-                for slot in slots {
-                    self.postpone(slot, &error)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks the leaders up again where a broker or connection said that they moved.
-    async fn refresh_stale(&mut self) -> Result<()> {
-        let stale: Vec<Arc<str>> =
-            self.topics.iter().filter(|topic| topic.stale).map(|topic| Arc::clone(&topic.name)).collect();
-        if stale.is_empty() {
-            return Ok(());
-        }
-        let names: Vec<&str> = stale.iter().map(|name| &**name).collect();
-        match self.client.refresh_topics(&names).await {
-            Ok(()) => {}
-            // The partitions' own pauses bring us back here.
-            Err(error) if error.is_retriable() => return Ok(()),
-            Err(error) => return Err(self.fail(error)),
-        }
-        for topic in self.topics.iter_mut().filter(|topic| topic.stale) {
-            topic.stale = false;
-            match self.client.metadata().topic(&topic.name) {
-                Some(info) if info.topic_id == topic.info.topic_id => topic.info = info,
-                // Deleted, or deleted and created again: the batches answer for it when their time is up.
-                Some(_) | None => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// A leader that may get a request, and the slots to put into it. Changes nothing.
-    fn next_request(&self) -> Option<(NodeId, Vec<usize>)> {
-        let mut chosen: Option<(NodeId, Vec<usize>)> = None;
-        let mut bytes = 0;
-        for (index, slot) in self.slots.iter().enumerate() {
-            let Some(batch) = slot.queue.ready().filter(|_| slot.retry_at.is_none()) else { continue };
-            let topic = &self.topics[slot.topic];
-            let Some(leader) = topic.info.leader(slot.partition) else { continue };
-            match &mut chosen {
-                None => {
-                    let in_flight = self.links.get(&leader).map_or(0, |link| link.in_flight);
-                    if in_flight < self.config.requests_in_flight_max {
-                        bytes = batch.bytes.len();
-                        chosen = Some((leader, vec![index]));
-                    }
-                }
-                Some((node, slots)) if *node == leader => {
-                    bytes += batch.bytes.len();
-                    if bytes > self.config.request_bytes_max {
-                        break;
-                    }
-                    slots.push(index);
-                }
-                Some(_other_leader) => {}
-            }
-        }
-        chosen
-    }
-
-    /// Sends one batch of each slot. On `Err` nothing was sent and nothing has changed.
-    async fn send_to(&mut self, node: NodeId, slots: &[usize]) -> Result<()> {
-        let open = self.links.get(&node).and_then(|link| link.connection.clone()).filter(Connection::is_open);
-        let connection = match open {
-            Some(connection) => connection,
-            None => {
-                let connection = self.client.open(node).await?;
-                self.links.entry(node).or_default().connection = Some(connection.clone());
-                connection
-            }
-        };
-        let (request, batches) = self.request(slots);
-        let mut pending = connection.send(&request).await?;
-        for (slot, base_sequence, _bytes) in &batches {
-            self.slots[*slot].queue.sent(*base_sequence);
-        }
-        self.links.entry(node).or_default().in_flight += 1;
-        let sent = Sent { node, batches };
-        self.answers.push(Box::pin(async move {
-            let answer = pending.answer().await;
-            (sent, answer)
-        }));
-        Ok(())
-    }
-
-    fn request(&self, slots: &[usize]) -> (ProduceRequest, Vec<(usize, i32, usize)>) {
-        let mut batches = Vec::with_capacity(slots.len());
-        let mut topics: Vec<(usize, Vec<PartitionProduceData>)> = Vec::new();
-        for index in slots {
-            let slot = &self.slots[*index];
-            let Some(batch) = slot.queue.ready() else { continue };
-            batches.push((*index, batch.base_sequence, batch.bytes.len()));
-            let data = PartitionProduceData::default()
-                .with_index(slot.partition.0)
-                .with_records(Some(batch.bytes.clone()));
-            match topics.iter_mut().find(|(topic, _)| *topic == slot.topic) {
-                Some((_, partitions)) => partitions.push(data),
-                None => topics.push((slot.topic, vec![data])),
-            }
-        }
-        let timeout_ms = i32::try_from(self.client.config().request_timeout.as_millis()).unwrap_or(i32::MAX);
-        let request = ProduceRequest::default()
-            .with_transactional_id(
-                self.identity.as_ref().and_then(|identity| identity.transactional_id.clone()),
-            )
-            .with_acks(-1)
-            .with_timeout_ms(timeout_ms)
-            .with_topic_data(
-                topics
-                    .into_iter()
-                    .map(|(topic, partitions)| {
-                        TopicProduceData::default()
-                            .with_name(topic_name(&self.topics[topic].name))
-                            .with_partition_data(partitions)
-                    })
-                    .collect(),
-            );
-        (request, batches)
-    }
-
-    /// Takes one answer.
-    fn judge(&mut self, sent: Sent, answer: Result<ProduceResponse>) -> Result<()> {
-        if let Some(link) = self.links.get_mut(&sent.node) {
-            link.in_flight = link.in_flight.saturating_sub(1);
-        }
-        let response = match answer {
-            Ok(response) => response,
-            Err(error) => {
-                // Sequence numbers make the repeat harmless, whether the broker has the batches or not.
-                let mut result = Ok(());
-                for (slot, base_sequence, _bytes) in sent.batches {
-                    self.slots[slot].queue.failed(base_sequence);
-                    result = result.and(self.postpone(slot, &error));
-                }
-                return result;
-            }
-        };
-        let mut outcomes = HashMap::new();
-        for topic in &response.responses {
-            for partition in &topic.partition_responses {
-                outcomes.insert((topic.name.as_str().to_owned(), partition.index), partition);
-            }
-        }
-        let mut result = Ok(());
-        for (slot, base_sequence, bytes) in sent.batches {
-            let name = &self.topics[self.slots[slot].topic].name;
-            let outcome = outcomes.get(&(name.to_string(), self.slots[slot].partition.0));
-            let one =
-                match outcome {
-                    Some(answer) => {
-                        let message = answer.error_message.as_ref().map(|message| message.as_str());
-                        self.judge_batch(
-                            slot,
-                            base_sequence,
-                            bytes,
-                            answer.error_code,
-                            answer.base_offset,
-                            message,
-                        )
-                    }
-                    None => Err(self
-                        .fail(Error::new(ErrorKind::Abort, format!("the answer leaves out topic '{name}'")))),
-                };
-            result = result.and(one);
-        }
-        result
-    }
-
-    fn judge_batch(
-        &mut self,
-        slot: usize,
-        base_sequence: i32,
-        bytes: usize,
-        code: i16,
-        base_offset: i64,
-        message: Option<&str>,
-    ) -> Result<()> {
-        let topic = Arc::clone(&self.topics[self.slots[slot].topic].name);
-        let partition = self.slots[slot].partition;
-        let error = Error::from_answer(code, message, format_args!("write to {topic}/{partition}"));
-        let class = error.class();
-        if class == ErrorClass::Success {
-            if let Some(record_count) = self.slots[slot].queue.acknowledged(base_sequence) {
-                let first = (base_offset >= 0).then_some(Offset(base_offset));
-                let last = first.map(|first| first.plus(i64::from(record_count) - 1));
-                let written =
-                    Written { topic, partition, record_count, base_offset: first, last_offset: last };
-                self.written.push(written);
-            }
-            self.unacknowledged_bytes = self.unacknowledged_bytes.saturating_sub(bytes);
-            (self.slots[slot].retry_at, self.slots[slot].backoff) = (None, None);
-            return Ok(());
-        }
-        let oldest = self.slots[slot].queue.failed(base_sequence);
-        // A hole in the sequence behind a batch that is being repeated closes by itself.
-        let follows_a_failure = code == KafkaError::OUT_OF_ORDER_SEQUENCE_NUMBER.0 && !oldest;
-        if class.is_retriable() || follows_a_failure {
-            return self.postpone(slot, &error);
-        }
-        Err(self.fail(error))
-    }
-
-    /// Pauses a partition before its batches are sent again.
-    fn postpone(&mut self, slot: usize, error: &Error) -> Result<()> {
-        if !error.is_retriable()
-            && error.code().is_none_or(|code| code != KafkaError::OUT_OF_ORDER_SEQUENCE_NUMBER)
-        {
-            let again = Error::new(error.kind(), error.to_string());
-            return Err(self.fail(again));
-        }
-        let now = self.client.env().clock.now();
-        let concurrent = error.code() == Some(KafkaError::CONCURRENT_TRANSACTIONS);
-        if error.code().is_none() || error.class() == ErrorClass::RefreshMetadata {
-            let topic = self.slots[slot].topic;
-            self.topics[topic].stale = true;
-        }
-        let deadline = self.slots[slot].queue.oldest().map_or(now, |batch| batch.deadline);
-        let client = &self.client;
-        let backoff = self.slots[slot].backoff.get_or_insert_with(|| {
-            let backoff = client.backoff_until(deadline);
-            // The markers of the transaction before are a round trip away.
-            if concurrent { backoff.starting_with(Duration::from_millis(1)) } else { backoff }
-        });
-        match backoff.next_pause() {
-            Some(pause) => {
-                self.slots[slot].retry_at = Some(now + pause);
-                Ok(())
-            }
-            None => {
-                let transactional = self.identity.as_ref().is_some_and(|id| id.transactional_id.is_some());
-                // In a transaction the marker decides, so giving up is safe; outside one the batch may be there.
-                let kind = if transactional { ErrorKind::Abort } else { ErrorKind::Indeterminate };
-                let context = format!("gave up writing: {error}");
-                Err(self.fail(Error::new(kind, context)))
-            }
-        }
-    }
-
-    fn fail(&mut self, error: Error) -> Error {
-        self.failed = true;
-        error
     }
 }

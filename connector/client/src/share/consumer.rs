@@ -3,29 +3,27 @@
 //! A leader gets one request at a time, fetch or acknowledgement, over a connection of its own. Answers are owned by
 //! the consumer, not by the call that waits for them: a dropped `poll` loses nothing.
 
+mod answers;
+mod routing;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use sharestream_base::ids::{NodeId, Offset, PartitionIndex, TopicId};
-use sharestream_base::{ErrorKind, HostPort, Instant};
+use sharestream_base::{ErrorKind, Instant};
 use sharestream_wire::KafkaError;
-use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeResponse;
-use sharestream_wire::messages::share_fetch::ShareFetchResponse;
 
 use super::acknowledge::{AckResult, AcknowledgeType, Decided, OffsetRange, ShareAcknowledgements};
 use super::acquired::ShareRecords;
 use super::config::ShareConsumerConfig;
 use super::leader::{self, Answer, Leader, LeaderAnswer, SentBatches};
-use super::lost::{LostLocks, LostReason};
+use super::lost::LostLocks;
 use super::membership_task::{MembershipHandle, MembershipOptions, MetadataHandle, ShareGroupMetadata};
-use super::records::{PartitionError, read_fetch};
 use super::session::{CLOSING, OPENING, PartitionKey};
 use crate::client::Client;
 use crate::connection::Connection;
-use crate::error::ErrorClass;
 use crate::{Error, Result};
 
 /// A member of a share group. One task owns it.
@@ -60,9 +58,6 @@ impl std::fmt::Debug for ShareConsumer {
             .finish_non_exhaustive()
     }
 }
-
-/// Pause before leaders are looked up again.
-const ROUTE_PAUSE: Duration = Duration::from_millis(20);
 
 impl ShareConsumer {
     /// Joins the group. Records come only from topics that exist; the group's settings decide where it starts.
@@ -338,142 +333,6 @@ impl ShareConsumer {
         }
     }
 
-    /// Takes over what the heartbeats brought.
-    fn take_membership(&mut self) -> Result<()> {
-        let view = self.membership.view.borrow_and_update();
-        if let Some(failure) = &view.failure {
-            return Err(Error::new(failure.kind(), failure.to_string()));
-        }
-        let removed = view.removed_count != self.removed_count;
-        self.removed_count = view.removed_count;
-        if view.assignment != self.assignment {
-            self.assignment = view.assignment.clone();
-            self.route_at = Some(self.client.env().clock.now());
-        }
-        drop(view);
-        if removed {
-            let nodes: Vec<NodeId> = self.leaders.keys().copied().collect();
-            for node in nodes {
-                self.end_session(node, LostReason::MemberRemoved, KafkaError::UNKNOWN_MEMBER_ID);
-            }
-        }
-        Ok(())
-    }
-
-    /// A connection may end while nothing is under way on it.
-    fn notice_closed_connections(&mut self) {
-        let closed: Vec<NodeId> = self
-            .leaders
-            .iter()
-            .filter(|(_, leader)| leader.connection.as_ref().is_some_and(|connection| !connection.is_open()))
-            .map(|(node, _)| *node)
-            .collect();
-        for node in closed {
-            self.end_session(node, LostReason::ConnectionLost, KafkaError::NETWORK_EXCEPTION);
-        }
-    }
-
-    /// The session with a leader is over: its locks, its waiting answer and its unsent acknowledgements go with it.
-    fn end_session(&mut self, node: NodeId, reason: LostReason, error: KafkaError) {
-        let Some(leader) = self.leaders.get_mut(&node) else { return };
-        leader.session.close();
-        leader.connection = None;
-        leader.has_ready = false;
-        let held = std::mem::take(&mut leader.held);
-        let unsent = leader.take_acknowledgements();
-        self.ready.retain(|(of, _)| *of != node);
-        self.holders.retain(|_, holder| *holder != node);
-        for key in held {
-            tracing::warn!(broker = %node, partition = %key.1, %reason, "share locks lost");
-            self.lost.push(LostLocks { topic_id: key.0, partition: key.1, reason });
-        }
-        self.push_results(unsent, |_| Some(error));
-        self.route_at = Some(self.client.env().clock.now());
-    }
-
-    /// Assigns partitions to their leaders, when something changed.
-    async fn route(&mut self) -> Result<()> {
-        let now = self.client.env().clock.now();
-        if self.route_at.is_none_or(|at| at > now) {
-            return Ok(());
-        }
-        self.refresh_stale(now).await?;
-        let mut by_leader: BTreeMap<NodeId, BTreeSet<PartitionKey>> = BTreeMap::new();
-        for key in &self.assignment {
-            let leader = self.client.metadata().topic_by_id(key.0).and_then(|topic| topic.leader(key.1));
-            match leader {
-                Some(node) => {
-                    by_leader.entry(node).or_default().insert(*key);
-                }
-                // A topic that was deleted is taken from the assignment by the group; until then we ask now and then.
-                None => {
-                    self.stale.insert(key.0);
-                    self.route_at = Some(now + ROUTE_PAUSE);
-                }
-            }
-        }
-        for (node, leader) in &mut self.leaders {
-            leader.wanted = by_leader.remove(node).unwrap_or_default();
-        }
-        for (node, wanted) in by_leader {
-            self.leaders.insert(node, Leader { wanted, ..Leader::default() });
-        }
-        self.notice_moved_leaders();
-        Ok(())
-    }
-
-    /// Asks for the leaders of topics whose leaders moved.
-    async fn refresh_stale(&mut self, now: Instant) -> Result<()> {
-        self.route_at = None;
-        for topic_id in self.stale.clone() {
-            match self.client.refresh_topic_id(topic_id).await {
-                Ok(()) => {
-                    self.stale.remove(&topic_id);
-                }
-                Err(error) if error.is_retriable() => {
-                    tracing::debug!(%error, "metadata is not to be had");
-                    self.route_at = Some(now + ROUTE_PAUSE);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Locks stay with the leader that gave them; where another leads now, they are lost.
-    fn notice_moved_leaders(&mut self) {
-        let mut moved = Vec::new();
-        for (node, leader) in &mut self.leaders {
-            let gone: Vec<PartitionKey> = leader
-                .held
-                .iter()
-                .filter(|key| {
-                    let topic = self.client.metadata().topic_by_id(key.0);
-                    topic.and_then(|topic| topic.leader(key.1)).is_some_and(|leads| leads != *node)
-                })
-                .copied()
-                .collect();
-            for key in gone {
-                leader.held.remove(&key);
-                if let Some(mut unsent) = leader.to_send.remove(&key) {
-                    moved.push((key, Some(unsent.take(|_| true))));
-                } else {
-                    moved.push((key, None));
-                }
-            }
-        }
-        for (key, unsent) in moved {
-            self.holders.remove(&key);
-            for (_, records) in &mut self.ready {
-                records.partitions.retain(|partition| (partition.topic_id, partition.partition) != key);
-            }
-            let (topic_id, partition) = key;
-            self.lost.push(LostLocks { topic_id, partition, reason: LostReason::LeaderMoved });
-            let unsent = unsent.map(|batches| (key, batches));
-            self.push_results(unsent.into_iter().collect(), |_| Some(KafkaError::NOT_LEADER_OR_FOLLOWER));
-        }
-    }
-
     /// Sends to every leader (or to one) what is due: acknowledgements first, else a fetch.
     async fn send_requests(&mut self, only: Option<NodeId>) -> Result<()> {
         let now = self.client.env().clock.now();
@@ -557,183 +416,5 @@ impl ShareConsumer {
             () = clock.sleep_until(wake_at) => return Ok(()),
         };
         self.take_answer(answer)
-    }
-
-    fn take_answer(&mut self, LeaderAnswer { node, answer }: LeaderAnswer) -> Result<()> {
-        if let Some(leader) = self.leaders.get_mut(&node) {
-            leader.busy = false;
-            leader.acknowledging = false;
-        }
-        match answer {
-            Answer::Fetch { opening, answer: Ok((response, arrived)) } => {
-                self.take_fetch(node, opening, response, arrived)
-            }
-            Answer::Fetch { opening: _, answer: Err(error) } => self.request_failed(node, error),
-            Answer::Acknowledge(sent, Ok(response)) => {
-                self.take_acknowledge(node, sent, &response);
-                Ok(())
-            }
-            Answer::Acknowledge(sent, Err(error)) => {
-                // They may have been taken; the records that were not come back.
-                self.push_results(sent, |_| Some(KafkaError::NETWORK_EXCEPTION));
-                self.request_failed(node, error)
-            }
-        }
-    }
-
-    fn take_fetch(
-        &mut self,
-        node: NodeId,
-        opening: bool,
-        response: ShareFetchResponse,
-        arrived: Instant,
-    ) -> Result<()> {
-        if response.error_code != 0 {
-            let message = response.error_message.as_ref().map(|message| message.as_str());
-            let what = format!("share fetch of group '{}' from broker {node}", self.config.group);
-            let error = Error::from_answer(response.error_code, message, what);
-            return self.fetch_refused(node, opening, error);
-        }
-        for endpoint in &response.node_endpoints {
-            let port = u16::try_from(endpoint.port).unwrap_or(0);
-            self.client.learn_node(NodeId(endpoint.node_id), HostPort::new(endpoint.host.as_str(), port));
-        }
-        let client = self.client.clone();
-        let name = |id: TopicId| -> Arc<str> {
-            let topic = client.metadata().topic_by_id(id);
-            topic.map_or_else(|| id.to_string().into(), |topic| Arc::clone(&topic.name))
-        };
-        let answer = read_fetch(response, arrived, name)?;
-        self.lock_timeout = answer.lock_timeout.or(self.lock_timeout);
-        let found_some = !answer.partitions.is_empty();
-        if let Some(leader) = self.leaders.get_mut(&node) {
-            if found_some || answer.errors.is_empty() {
-                (leader.retry_at, leader.backoff) = (None, None);
-            }
-            leader.has_ready |= found_some;
-            for partition in &answer.partitions {
-                let key = (partition.topic_id, partition.partition);
-                leader.held.insert(key);
-                self.holders.insert(key, node);
-            }
-        }
-        if found_some {
-            self.ready.push_back((node, ShareRecords { partitions: answer.partitions }));
-        }
-        for PartitionError { key, error, leader } in answer.errors {
-            if !error.is_retriable() {
-                return Err(error);
-            }
-            tracing::debug!(%error, "partition could not be fetched");
-            if let Some((to, epoch)) = leader {
-                self.client.leader_moved(key.0, key.1, to, epoch);
-            }
-            if error.class() == ErrorClass::RefreshMetadata {
-                self.stale.insert(key.0);
-                self.route_at = Some(self.client.env().clock.now() + ROUTE_PAUSE);
-            }
-            if !found_some {
-                self.pause(node, error)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn fetch_refused(&mut self, node: NodeId, opening: bool, error: Error) -> Result<()> {
-        match error.class() {
-            ErrorClass::ResetSession | ErrorClass::Rejoin => {
-                let code = error.code().unwrap_or(KafkaError::SHARE_SESSION_NOT_FOUND);
-                self.end_session(node, LostReason::SessionLost, code);
-                self.pause(node, error)
-            }
-            ErrorClass::Retry
-            | ErrorClass::RefreshMetadata
-            | ErrorClass::FindCoordinator
-            | ErrorClass::Indeterminate => {
-                if let Some(leader) = self.leaders.get_mut(&node).filter(|_| opening) {
-                    // The session did not come about. Otherwise the epoch has moved on all the same.
-                    leader.session.close();
-                }
-                self.pause(node, error)
-            }
-            ErrorClass::Success | ErrorClass::Abort | ErrorClass::Fenced | ErrorClass::Fatal(_) => Err(error),
-        }
-    }
-
-    fn take_acknowledge(&mut self, node: NodeId, sent: SentBatches, response: &ShareAcknowledgeResponse) {
-        if let Ok(ms @ 1..) = u64::try_from(response.acquisition_lock_timeout_ms) {
-            self.lock_timeout = Some(Duration::from_millis(ms));
-        }
-        if response.error_code != 0 {
-            let code = KafkaError(response.error_code);
-            self.push_results(sent, |_| Some(code));
-            match crate::error::classify(response.error_code) {
-                ErrorClass::ResetSession | ErrorClass::Rejoin => {
-                    self.end_session(node, LostReason::SessionLost, code);
-                }
-                ErrorClass::Success
-                | ErrorClass::Retry
-                | ErrorClass::RefreshMetadata
-                | ErrorClass::FindCoordinator
-                | ErrorClass::Abort
-                | ErrorClass::Fenced
-                | ErrorClass::Indeterminate
-                | ErrorClass::Fatal(_) => {}
-            }
-            return;
-        }
-        let mut codes = BTreeMap::new();
-        for topic in &response.responses {
-            for partition in &topic.partitions {
-                let key = (TopicId(topic.topic_id), PartitionIndex(partition.partition_index));
-                codes.insert(key, partition.error_code);
-                if crate::error::classify(partition.error_code) == ErrorClass::RefreshMetadata {
-                    self.stale.insert(key.0);
-                    self.route_at = Some(self.client.env().clock.now());
-                }
-            }
-        }
-        self.push_results(sent, |key| match codes.get(key) {
-            Some(0) => None,
-            Some(code) => Some(KafkaError(*code)),
-            None => Some(KafkaError::UNKNOWN_SERVER_ERROR),
-        });
-    }
-
-    fn push_results(&mut self, sent: SentBatches, error: impl Fn(&PartitionKey) -> Option<KafkaError>) {
-        for (key, batches) in sent {
-            let (topic_id, partition) = key;
-            self.results.push(AckResult { topic_id, partition, batches, error: error(&key) });
-        }
-    }
-
-    /// A request got no answer: the session is gone, the leader may be too.
-    fn request_failed(&mut self, node: NodeId, error: Error) -> Result<()> {
-        if !error.is_retriable() {
-            return Err(error);
-        }
-        if let Some(leader) = self.leaders.get(&node) {
-            self.stale.extend(leader.wanted.iter().map(|key| key.0));
-        }
-        self.end_session(node, LostReason::ConnectionLost, KafkaError::NETWORK_EXCEPTION);
-        self.pause(node, error)
-    }
-
-    /// Nothing is sent to this leader for a while; the error comes back when its time is up.
-    fn pause(&mut self, node: NodeId, error: Error) -> Result<()> {
-        let now = self.client.env().clock.now();
-        let client = &self.client;
-        let Some(leader) = self.leaders.get_mut(&node) else { return Ok(()) };
-        let backoff = leader.backoff.get_or_insert_with(|| client.backoff());
-        match backoff.next_pause() {
-            Some(pause) => {
-                leader.retry_at = Some(now + pause);
-                Ok(())
-            }
-            None => {
-                leader.backoff = None;
-                Err(error.with_kind(ErrorKind::Retry))
-            }
-        }
     }
 }

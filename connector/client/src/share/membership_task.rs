@@ -8,6 +8,7 @@ use kafka_protocol::messages::{GroupId, ShareGroupHeartbeatRequest, ShareGroupHe
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{MemberEpoch, PartitionIndex, TopicId};
 use sharestream_base::{CancellationToken, ErrorKind, OwnedTask, TaskKind};
+use sharestream_wire::KafkaError;
 use tokio::sync::watch;
 
 use super::membership::{Effect, Event, Heartbeat, Membership};
@@ -145,7 +146,7 @@ impl Member {
                     self.tell(event);
                     interval
                 }
-                Err(error) if error.class() == ErrorClass::Rejoin => {
+                Err(error) if means_removed(&error) => {
                     tracing::warn!(group = %self.options.group, %error, "removed from the share group, joining again");
                     self.tell(Event::Removed);
                     backoff.next_pause().unwrap_or(interval).min(interval)
@@ -218,6 +219,11 @@ impl Member {
         }
         Ok(response)
     }
+}
+
+/// A coordinator that lost the group, or forgot this member, wants it to join again.
+fn means_removed(error: &Error) -> bool {
+    error.class() == ErrorClass::Rejoin || error.code() == Some(KafkaError::GROUP_ID_NOT_FOUND)
 }
 
 fn read(response: &ShareGroupHeartbeatResponse) -> Event {
