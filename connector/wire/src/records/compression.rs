@@ -56,7 +56,7 @@ impl Compression {
 
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Compression::None => "none",
             Compression::Gzip => "gzip",
             Compression::Snappy => "snappy",
