@@ -74,6 +74,12 @@ impl RunningBroker {
         &self.address
     }
 
+    /// What is inside, for tests of this crate.
+    #[cfg(test)]
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
     /// Closes all connections and waits until every task is gone. Records are lost: they live in memory.
     pub async fn shutdown(self) {
         self.node.stop().await;

@@ -1,5 +1,6 @@
 //! One node: what its connections, coordinators and partitions share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
@@ -10,6 +11,7 @@ use tracing::error;
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
+use crate::handlers::ConnectionId;
 use crate::log::Partition;
 use crate::peer::Peers;
 use crate::share::ShareServices;
@@ -34,6 +36,7 @@ pub(crate) struct Node {
     pub(crate) share: ShareServices,
     /// Triggered when the node stops.
     pub(crate) stop: CancellationToken,
+    connections: AtomicU64,
     tasks: Mutex<TaskSet<()>>,
 }
 
@@ -46,12 +49,18 @@ impl Node {
             peers: Peers::new(env.clone(), Arc::clone(&cluster), id),
             transactions: Coordinator::new(),
             share: ShareServices::new(&env, &config),
+            connections: AtomicU64::new(0),
             tasks: Mutex::new(TaskSet::new(stop.clone())),
             env,
             config,
             cluster,
             stop,
         })
+    }
+
+    /// A number for a connection that no other of this node has.
+    pub(crate) fn next_connection(&self) -> ConnectionId {
+        ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Starts a task that the node owns: it is joined at the latest when the node stops, and should watch

@@ -1,7 +1,6 @@
 //! Accepts connections and serves each one's requests in order.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use sharestream_base::{BoxIo, CancellationToken, Listener, TaskKind};
@@ -19,8 +18,6 @@ const READ_BYTES_MIN: usize = 8 * 1024;
 /// Bytes of later requests that are taken in while one is served; beyond it the peer's socket fills up.
 const AHEAD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
-
 /// Accepts until the node stops.
 pub(crate) async fn accept(node: Arc<Node>, mut listener: Box<dyn Listener>) {
     loop {
@@ -31,7 +28,7 @@ pub(crate) async fn accept(node: Arc<Node>, mut listener: Box<dyn Listener>) {
         };
         match accepted {
             Ok((io, peer)) => {
-                let id = ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed));
+                let id = node.next_connection();
                 let connection = serve(Arc::clone(&node), io, id, peer.clone());
                 node.spawn(format!("connection {peer}"), TaskKind::Connection, connection);
             }

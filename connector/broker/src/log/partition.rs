@@ -8,7 +8,9 @@ use sharestream_base::ids::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId
 use sharestream_wire::records::RawBatch;
 use tokio::sync::watch;
 
-use super::partition_log::{AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo};
+use super::partition_log::{
+    AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, split_checked,
+};
 use super::producer_state::{ProducerSummary, VerificationGuard};
 use crate::error::ErrorCode;
 
@@ -80,10 +82,11 @@ impl Partition {
         }
     }
 
-    /// Appends a blob of record batches. See [`PartitionLog::append`].
+    /// Appends a blob of record batches: all or none. Errors: those of [`split_checked`] and [`PartitionLog::append`].
     pub(crate) fn append(&self, blob: &Bytes, origin: Origin) -> Result<AppendInfo, ErrorCode> {
+        let batches = split_checked(blob, origin, self.batch_bytes_max)?;
         let mut log = self.lock();
-        let appended = log.append(blob, origin, self.batch_bytes_max, self.leadership().epoch)?;
+        let appended = log.append(batches, origin, self.leadership().epoch)?;
         if let Ok(bytes_max) = usize::try_from(self.retention_bytes.load(Ordering::Relaxed)) {
             log.retain_bytes(bytes_max);
         }

@@ -152,17 +152,15 @@ impl PartitionLog {
         }
     }
 
-    /// Appends batches; each must be valid, or none is appended. On `Err` nothing has changed.
+    /// Appends batches that [`split_checked`] gave: all or none. On `Err` nothing has changed.
     ///
-    /// Errors: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE and those of [`ProducerStates::check`].
+    /// Errors: INVALID_RECORD (no batch) and those of [`ProducerStates::check`].
     pub(crate) fn append(
         &mut self,
-        blob: &Bytes,
+        batches: Vec<RawBatch>,
         origin: Origin,
-        batch_bytes_max: usize,
         leader_epoch: LeaderEpoch,
     ) -> Result<AppendInfo, ErrorCode> {
-        let batches = split_checked(blob, origin, batch_bytes_max)?;
         let (guard, version) = match origin {
             Origin::Client { guard, version } => (guard, version),
             Origin::Coordinator => (None, TransactionVersion::V2),
@@ -185,7 +183,6 @@ impl PartitionLog {
             if batch.header.producer_id >= 0 {
                 self.producers.appended(&batch.header, next, version);
             }
-            // The copy into the log's own memory also frees the request's buffer.
             let batch = batch.with_base_offset(next.0, leader_epoch.0);
             next = Offset(batch.header.next_offset());
             self.store.push(batch);
@@ -294,14 +291,21 @@ impl PartitionLog {
     }
 }
 
-/// Splits and checks what can be checked without state. No record is looked at: only headers and checksums.
-fn split_checked(blob: &Bytes, origin: Origin, batch_bytes_max: usize) -> Result<Vec<RawBatch>, ErrorCode> {
+/// Splits a blob and checks what can be checked without state, so without the log's lock. No record is looked at: only
+/// headers and checksums. The batches are copies: they do not keep a whole request in memory.
+///
+/// Errors: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE.
+pub(crate) fn split_checked(
+    blob: &Bytes,
+    origin: Origin,
+    batch_bytes_max: usize,
+) -> Result<Vec<RawBatch>, ErrorCode> {
     let mut batches = Vec::with_capacity(1);
     let mut bytes = 0;
     for batch in records::split(blob.clone()) {
         let batch = batch.map_err(|_| ErrorCode::CorruptMessage)?;
         batch.verify_crc().map_err(|_| ErrorCode::CorruptMessage)?;
-        let header = &batch.header;
+        let header = batch.header;
         if batch.bytes.len() > batch_bytes_max {
             return Err(ErrorCode::MessageTooLarge);
         }
@@ -313,7 +317,7 @@ fn split_checked(blob: &Bytes, origin: Origin, batch_bytes_max: usize) -> Result
             return Err(ErrorCode::InvalidRecord);
         }
         bytes += batch.bytes.len();
-        batches.push(batch);
+        batches.push(RawBatch { header, bytes: Bytes::copy_from_slice(&batch.bytes) });
     }
     // `split` takes a truncated last batch for the end; in a log it is damage.
     if bytes != blob.len() {
@@ -326,3 +330,6 @@ fn split_checked(blob: &Bytes, origin: Origin, batch_bytes_max: usize) -> Result
         Origin::Client { .. } | Origin::Coordinator => Ok(batches),
     }
 }
+
+#[cfg(test)]
+mod tests;

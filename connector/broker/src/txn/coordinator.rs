@@ -349,3 +349,6 @@ fn summary(id: &Arc<str>, record: &TransactionRecord) -> TransactionSummary {
         partitions,
     }
 }
+
+#[cfg(test)]
+mod tests;
