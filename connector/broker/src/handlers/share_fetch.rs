@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
 use sharestream_base::Instant;
-use sharestream_base::ids::{PartitionIndex, TopicId};
+use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
 use sharestream_wire::messages::share_fetch::{
     AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchRequest, ShareFetchResponse,
     ShareFetchableTopicResponse,
 };
 use tokio::sync::watch;
+use tracing::debug;
 
 use super::RequestContext;
 use crate::error::ErrorCode;
@@ -108,7 +109,7 @@ async fn fetch(
             Err(code) => answer_for(&mut answers, *partition).error_code = code.code(),
         }
     }
-    // Errors, and what acknowledgements released, must not wait for records.
+    // Errors must not wait for records.
     let waits = answers.values().all(|answer| answer.error_code == 0);
     let wait_ms = if waits { u64::try_from(request.max_wait_ms).unwrap_or(0) } else { 0 };
     let deadline = node.env.clock.now() + Duration::from_millis(wait_ms);
@@ -209,6 +210,10 @@ async fn acquire_or_wait(
         let mut writes: Vec<OwnedWrite> = Vec::new();
         let found = acquire_round(node, request, session, settings, mode, &leaders, answers, &mut writes);
         ShareManager::finish_in_background(node, writes);
+        if found && !node.share.manager.sessions().is_current(session, context.connection) {
+            give_back(node, session, answers).await;
+            return Err(ErrorCode::ShareSessionNotFound);
+        }
         if found || answers.values().any(|answer| answer.error_code != 0) || node.env.clock.now() >= deadline
         {
             return Ok(());
@@ -230,6 +235,28 @@ async fn acquire_or_wait(
             () = context.closed.cancelled() => return Ok(()),
             () = changed => {}
             () = node.env.clock.sleep_until(deadline) => return Ok(()),
+        }
+    }
+}
+
+/// The member opened a session on another connection while this fetch was under way, so nobody waits for what it
+/// acquired. Whoever replaces a session releases what is held at that moment; this is what was acquired after it.
+async fn give_back(node: &Arc<Node>, session: &SessionKey, answers: &Answers) {
+    const RELEASE: &[i8] = &[2];
+    let acks = answers.iter().map(|((topic_id, partition), answer)| {
+        let key = ShareKey { group: Arc::clone(&session.group), topic_id: *topic_id, partition: *partition };
+        let ranges = answer.acquired_records.iter().map(|acquired| AckBatch {
+            first: Offset(acquired.first_offset),
+            last: Offset(acquired.last_offset),
+            types: RELEASE,
+        });
+        (key, ranges.collect())
+    });
+    let acks: Vec<(ShareKey, Vec<AckBatch<'_>>)> = acks.collect();
+    for result in node.share.manager.acknowledge(node, &session.member, &acks).await {
+        if let Err(code) = result {
+            // Released by the replacement already, or left to its lock.
+            debug!(group = %session.group, member = %session.member, %code, "records were not given back");
         }
     }
 }

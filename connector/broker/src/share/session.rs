@@ -158,6 +158,11 @@ impl Sessions {
         partitions
     }
 
+    /// True while the session is the one that this connection opened.
+    pub(crate) fn is_current(&self, key: &SessionKey, connection: ConnectionId) -> bool {
+        self.sessions.get(key).is_some_and(|session| session.connection == connection)
+    }
+
     /// True while a member of the group has a session here.
     pub(crate) fn has_group(&self, group: &str) -> bool {
         self.sessions.keys().any(|key| &*key.group == group)

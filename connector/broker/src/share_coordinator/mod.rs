@@ -97,7 +97,7 @@ impl ShareCoordinator {
             let mut loaded = lock(&loaded);
             let touched = loaded.shard.awaiting(&marker);
             let records = loaded.shard.decide_complete(marker);
-            loaded.append(node, &log, records)?;
+            loaded.append(&log, records, node.env.clock.wall_ms())?;
             loaded.unconfirmed.extend(touched.into_iter().map(|(key, epoch)| (key, epoch, marker)));
             let own =
                 |(_, _, known): &&(ShareKey, StateEpoch, Marker)| known.producer_id == marker.producer_id;
@@ -125,7 +125,7 @@ impl ShareCoordinator {
         let (log, loaded) = self.shard_of(node, key)?;
         let mut loaded = lock(&loaded);
         let records = decide(&loaded.shard)?;
-        loaded.append(node, &log, records)
+        loaded.append(&log, records, node.env.clock.wall_ms())
     }
 
     fn shard_of(
@@ -155,37 +155,41 @@ impl ShareCoordinator {
         {
             return Ok((log, Arc::clone(loaded)));
         }
-        let loaded = Arc::new(Mutex::new(Loaded {
-            leader_epoch: leadership.epoch,
-            shard: replay(&log)?,
-            builder: BatchBuilder::new(),
-            unconfirmed: Vec::new(),
-        }));
+        let loaded = Arc::new(Mutex::new(Loaded::load(&log, leadership.epoch)?));
         shards.insert(index, Arc::clone(&loaded));
         Ok((log, loaded))
     }
 }
 
 impl Loaded {
+    /// What the log says.
+    fn load(log: &Partition, leader_epoch: LeaderEpoch) -> Result<Loaded, ErrorCode> {
+        Ok(Loaded {
+            leader_epoch,
+            shard: replay(log)?,
+            builder: BatchBuilder::new(),
+            unconfirmed: Vec::new(),
+        })
+    }
+
     /// Appends and replays. A shard that has grown many updates is snapshot, and its log cut before that.
-    fn append(&mut self, node: &Node, log: &Partition, records: Vec<Record>) -> Result<(), ErrorCode> {
+    fn append(&mut self, log: &Partition, records: Vec<Record>, now_ms: i64) -> Result<(), ErrorCode> {
         if records.is_empty() {
             return Ok(());
         }
-        self.store(node, log, &records)?;
+        self.store(log, &records, now_ms)?;
         for record in records {
             self.shard.replay(record);
         }
         if self.shard.wants_snapshot() {
             let snapshot = self.shard.snapshot();
-            let first = self.store(node, log, &snapshot)?;
+            let first = self.store(log, &snapshot, now_ms)?;
             log.delete_before(first);
         }
         Ok(())
     }
 
-    fn store(&mut self, node: &Node, log: &Partition, records: &[Record]) -> Result<Offset, ErrorCode> {
-        let now_ms = node.env.clock.wall_ms();
+    fn store(&mut self, log: &Partition, records: &[Record], now_ms: i64) -> Result<Offset, ErrorCode> {
         self.builder.clear();
         for record in records {
             let (key, value) = record.encode();
@@ -258,3 +262,6 @@ pub(crate) fn state_partition(node: &Node, key: &ShareKey) -> Option<PartitionIn
 fn lock(loaded: &Mutex<Loaded>) -> MutexGuard<'_, Loaded> {
     loaded.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -218,7 +218,10 @@ impl Shard {
 
     /// Marker epoch remembered for a producer.
     #[cfg(test)]
-    pub(crate) fn marker_epoch(&self, producer_id: ProducerId) -> Option<sharestream_base::ids::ProducerEpoch> {
+    pub(crate) fn marker_epoch(
+        &self,
+        producer_id: ProducerId,
+    ) -> Option<sharestream_base::ids::ProducerEpoch> {
         self.markers.get(&producer_id).map(|marker| marker.producer_epoch)
     }
 }
