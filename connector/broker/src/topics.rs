@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use sharestream_base::Rng;
 use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
-use tokio::sync::watch;
 
 use crate::cluster::{SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 use crate::config::BrokerConfig;
@@ -85,14 +84,13 @@ struct Registry {
 #[derive(Debug)]
 pub(crate) struct Topics {
     registry: RwLock<Registry>,
-    changes: watch::Sender<u64>,
     rng: Rng,
 }
 
 impl Topics {
     /// Without topics.
     pub(crate) fn new(rng: Rng) -> Self {
-        Topics { registry: RwLock::default(), changes: watch::Sender::new(0), rng }
+        Topics { registry: RwLock::default(), rng }
     }
 
     /// The topic of that name.
@@ -118,11 +116,6 @@ impl Topics {
     /// Every topic, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Topic>> {
         self.read().by_name.values().cloned().collect()
-    }
-
-    /// Counts creations and deletions; for those who must look again.
-    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
-        self.changes.subscribe()
     }
 
     /// Checks what [`Topics::create`] would check. Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
@@ -167,7 +160,6 @@ impl Topics {
             registry.by_name.insert(name, Arc::clone(&topic));
             registry.by_id.insert(id, Arc::clone(&topic));
         }
-        self.changes.send_modify(|count| *count += 1);
         Ok(topic)
     }
 
@@ -196,7 +188,6 @@ impl Topics {
             registry.by_id.remove(&topic.id);
             topic
         };
-        self.changes.send_modify(|count| *count += 1);
         Ok(topic.id)
     }
 

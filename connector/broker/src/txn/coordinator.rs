@@ -186,7 +186,8 @@ impl Coordinator {
         let loaded = match replay_log(partition) {
             Ok(loaded) => loaded,
             Err(error) => {
-                warn!(topic = %partition.topic, partition = %partition.index, %error, "cannot load transactions");
+                let (topic, topic_id, partition) = (&partition.topic, partition.topic_id, partition.index);
+                warn!(%topic, %topic_id, %partition, %error, "cannot load transactions");
                 return;
             }
         };
