@@ -85,6 +85,20 @@ struct Slot {
     /// Not before then is anything sent, after a failure.
     retry_at: Option<Instant>,
     backoff: Option<Backoff>,
+    /// Times that the first batch of this transaction was refused as not part of it.
+    unverified_count: u32,
+}
+
+/// A leader asks the coordinator before it takes the first batch of a transaction; the marker of the transaction
+/// before, if it comes in between, voids the answer. The same batch is then offered again, so often at most.
+const VERIFY_ATTEMPTS: u32 = 5;
+
+impl Slot {
+    /// Counts a refusal; true when the batch may be offered again.
+    fn verify_again(&mut self) -> bool {
+        self.unverified_count += 1;
+        self.unverified_count <= VERIFY_ATTEMPTS
+    }
 }
 
 #[derive(Debug)]
@@ -197,7 +211,7 @@ impl BatchWriter {
         for slot in &mut self.slots {
             slot.builder.clear();
             slot.queue = PartitionQueue::default();
-            (slot.retry_at, slot.backoff) = (None, None);
+            (slot.retry_at, slot.backoff, slot.unverified_count) = (None, None, 0);
         }
     }
 
@@ -294,6 +308,7 @@ impl BatchWriter {
             queue: PartitionQueue::default(),
             retry_at: None,
             backoff: None,
+            unverified_count: 0,
         });
         Ok(slot)
     }

@@ -193,7 +193,8 @@ impl TransactionSession {
 
     /// The same in a chosen order; `on_leader_staged` is called after each leader's success.
     ///
-    /// A stale member epoch leaves the transaction open, so that the caller may ask the consumer for its epoch and
+    /// A member epoch that is not the leader's (STALE_MEMBER_EPOCH, FENCED_MEMBER_EPOCH) leaves the transaction
+    /// open, so that the caller may ask the consumer for its epoch and
     /// stage once more.
     pub async fn stage_with(
         &mut self,
@@ -219,7 +220,7 @@ impl TransactionSession {
         if let Err(error) = &result {
             match error.class() {
                 ErrorClass::Fenced => self.apply(Event::Refused)?,
-                _open if error.code().is_some_and(|code| code.0 == stage::STALE_MEMBER_EPOCH) => {}
+                _open if stage::asks_for_member_epoch(error) => {}
                 _failed => self.apply(Event::Doom)?,
             }
         }

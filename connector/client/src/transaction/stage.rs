@@ -22,7 +22,11 @@ use crate::error::ErrorClass;
 use crate::share::{AcknowledgeType, ShareAcknowledgements, ShareGroupMetadata};
 use crate::{Error, Result};
 
-pub(super) const STALE_MEMBER_EPOCH: i16 = KafkaError::STALE_MEMBER_EPOCH.0;
+/// The member's epoch is not (or not yet) the one that the leader knows; nothing is wrong with the locks.
+pub(super) fn asks_for_member_epoch(error: &Error) -> bool {
+    let codes = [KafkaError::STALE_MEMBER_EPOCH, KafkaError::FENCED_MEMBER_EPOCH];
+    error.code().is_some_and(|code| codes.contains(&code))
+}
 
 /// In which order the leaders are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

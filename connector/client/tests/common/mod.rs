@@ -9,8 +9,8 @@ use std::time::Duration;
 use sharestream_base::Env;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_client::{
-    AcknowledgeType, Client, ClientConfig, Isolation, NewTopic, PartitionReader, ShareConsumer,
-    ShareConsumerConfig, ShareRecords, committed_records,
+    AcknowledgeType, Client, ClientConfig, Isolation, NewTopic, OffsetSpec, PartitionReader, ShareConsumer,
+    ShareConsumerConfig, ShareGroupOffset, ShareRecords, committed_records,
 };
 
 /// A client with short time-outs.
@@ -112,5 +112,25 @@ pub fn acknowledge_all(consumer: &mut ShareConsumer, polls: &[ShareRecords], kin
         for gap in partition.gaps().unwrap() {
             consumer.acknowledge(topic_id, index, gap.first, gap.last, AcknowledgeType::Gap);
         }
+    }
+}
+
+/// Waits until the group has decided every record. Kafka writes the start offset late, so the lag counts where the
+/// broker tells it; in a transaction a commit shows after its markers.
+pub async fn wait_until_decided(client: &Client, group: &str, topic: &str) {
+    let clock = Env::system().clock;
+    let deadline = clock.now() + Duration::from_secs(20);
+    loop {
+        let admin = client.admin();
+        let ends = admin.list_offsets(topic, &[], OffsetSpec::Latest).await.unwrap();
+        let offsets = admin.describe_share_group_offsets(group, &[topic]).await.unwrap();
+        let decided = |offset: &&ShareGroupOffset| {
+            offset.lag == Some(0) || offset.start_offset == ends.get(&offset.partition).copied()
+        };
+        if offsets.iter().filter(decided).count() == ends.len() {
+            return;
+        }
+        assert!(clock.now() < deadline, "still at {offsets:?}");
+        clock.sleep(Duration::from_millis(20)).await;
     }
 }

@@ -88,8 +88,13 @@ impl BatchWriter {
             return Ok(());
         }
         let oldest = self.slots[slot].queue.failed(base_sequence);
-        // A hole in the sequence behind a batch that is being repeated closes by itself.
-        let follows_a_failure = code == KafkaError::OUT_OF_ORDER_SEQUENCE_NUMBER.0 && !oldest;
+        if code == KafkaError::INVALID_TXN_STATE.0 && oldest && self.slots[slot].verify_again() {
+            let context = format!("write to {topic}/{partition}, the first of a transaction");
+            let again = Error::from_code(KafkaError::CONCURRENT_TRANSACTIONS.0, context);
+            return self.postpone(slot, &again);
+        }
+        // What follows a batch that is being repeated fails with it, and closes with it.
+        let follows_a_failure = !oldest && follows_from_failure(code);
         if class.is_retriable() || follows_a_failure {
             return self.postpone(slot, &error);
         }
@@ -136,4 +141,9 @@ impl BatchWriter {
         self.failed = true;
         error
     }
+}
+
+/// Codes that a batch may get because the one before it failed: a hole in the sequence, a transaction not begun.
+fn follows_from_failure(code: i16) -> bool {
+    [KafkaError::OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError::INVALID_TXN_STATE].contains(&KafkaError(code))
 }
