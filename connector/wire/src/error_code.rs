@@ -1,4 +1,4 @@
-//! Kafka's error codes by name.
+//! Kafka's error codes by name, as Kafka 4.4.0 has them.
 
 use std::fmt;
 
@@ -161,6 +161,9 @@ kafka_errors! {
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131;
     STREAMS_TOPOLOGY_FENCED = 132;
     SHARE_SESSION_LIMIT_REACHED = 133;
+    GROUP_DELETION_FAILED = 134;
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135;
+    CONTROLLER_ID_NOT_REGISTERED = 136;
 }
 
 impl KafkaError {
@@ -174,9 +177,43 @@ impl KafkaError {
         if self.is_ok() { Ok(()) } else { Err(self) }
     }
 
-    /// Whether Kafka calls the code retriable. Unknown codes are not.
+    /// Whether the Java client of Kafka 4.4.0 calls the code retriable. Unknown codes are not.
     pub fn is_retriable(self) -> bool {
-        kafka_protocol::error::ResponseError::try_from_code(self.0).is_some_and(|error| error.is_retriable())
+        matches!(
+            self,
+            KafkaError::CORRUPT_MESSAGE
+                | KafkaError::UNKNOWN_TOPIC_OR_PARTITION
+                | KafkaError::LEADER_NOT_AVAILABLE
+                | KafkaError::NOT_LEADER_OR_FOLLOWER
+                | KafkaError::REQUEST_TIMED_OUT
+                | KafkaError::REPLICA_NOT_AVAILABLE
+                | KafkaError::NETWORK_EXCEPTION
+                | KafkaError::COORDINATOR_LOAD_IN_PROGRESS
+                | KafkaError::COORDINATOR_NOT_AVAILABLE
+                | KafkaError::NOT_COORDINATOR
+                | KafkaError::NOT_ENOUGH_REPLICAS
+                | KafkaError::NOT_ENOUGH_REPLICAS_AFTER_APPEND
+                | KafkaError::NOT_CONTROLLER
+                | KafkaError::CONCURRENT_TRANSACTIONS
+                | KafkaError::KAFKA_STORAGE_ERROR
+                | KafkaError::FETCH_SESSION_ID_NOT_FOUND
+                | KafkaError::INVALID_FETCH_SESSION_EPOCH
+                | KafkaError::LISTENER_NOT_FOUND
+                | KafkaError::FENCED_LEADER_EPOCH
+                | KafkaError::UNKNOWN_LEADER_EPOCH
+                | KafkaError::OFFSET_NOT_AVAILABLE
+                | KafkaError::PREFERRED_LEADER_NOT_AVAILABLE
+                | KafkaError::ELIGIBLE_LEADERS_NOT_AVAILABLE
+                | KafkaError::ELECTION_NOT_NEEDED
+                | KafkaError::UNSTABLE_OFFSET_COMMIT
+                | KafkaError::THROTTLING_QUOTA_EXCEEDED
+                | KafkaError::UNKNOWN_TOPIC_ID
+                | KafkaError::INCONSISTENT_TOPIC_ID
+                | KafkaError::FETCH_SESSION_TOPIC_ID_ERROR
+                | KafkaError::SHARE_SESSION_NOT_FOUND
+                | KafkaError::INVALID_SHARE_SESSION_EPOCH
+                | KafkaError::SHARE_SESSION_LIMIT_REACHED
+        )
     }
 }
 
@@ -209,7 +246,7 @@ mod tests {
     #[test]
     fn names_are_those_of_kafka_protocol() {
         let plain = |text: &str| text.replace('_', "").to_lowercase();
-        for code in -1..=133 {
+        for code in -1..=136 {
             let ours = KafkaError(code).name();
             assert_ne!(ours, "UNKNOWN_ERROR_CODE", "{code}");
             if let Some(theirs) =
@@ -221,10 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn retriable_codes_are_kafkas() {
-        assert!(KafkaError::NOT_LEADER_OR_FOLLOWER.is_retriable());
-        assert!(KafkaError::COORDINATOR_LOAD_IN_PROGRESS.is_retriable());
-        assert!(!KafkaError::INVALID_RECORD_STATE.is_retriable());
-        assert!(!KafkaError::NONE.is_retriable());
+    fn retriable_codes_are_those_of_kafka_4_4() {
+        // The codes whose exception is a RetriableException in kafka-clients 4.4.0.
+        let retriable = [
+            2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 72, 74, 75, 78, 80, 83, 84, 88, 89,
+            100, 103, 106, 122, 123, 133,
+        ];
+        for code in -1..=200 {
+            assert_eq!(KafkaError(code).is_retriable(), retriable.contains(&code), "{code}");
+        }
     }
 }

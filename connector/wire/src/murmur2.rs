@@ -56,6 +56,15 @@ mod tests {
     }
 
     #[test]
+    fn partitions_are_those_of_the_java_client() {
+        // Computed with kafka-clients 4.4.0.
+        for (key, partition) in [("key-0", 1), ("key-1", 0), ("key-2", 6), ("key-3", 3), ("key-4", 1)] {
+            assert_eq!(partition_for_key(key.as_bytes(), 8), partition, "{key}");
+        }
+        assert_eq!(murmur2(b"key-3"), -1_839_136_101);
+    }
+
+    #[test]
     fn partition_is_within_the_count() {
         for count in [1, 3, 8, 50] {
             for key in 0..200u32 {

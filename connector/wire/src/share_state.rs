@@ -45,6 +45,15 @@ mod tests {
     }
 
     #[test]
+    fn state_partitions_are_those_of_kafka() {
+        // Computed with kafka-clients 4.4.0: Utils.abs(key.hashCode()) % 50, topic ids new Uuid(1, n).
+        for (n, expected) in [(0u64, 1), (1, 24), (2, 31), (3, 4), (4, 6)] {
+            let topic_id = TopicId(uuid::Uuid::from_u64_pair(1, n));
+            assert_eq!(state_partition("group", topic_id, PartitionIndex(n as i32), 50), expected, "{n}");
+        }
+    }
+
+    #[test]
     fn smallest_hash_maps_to_partition_zero() {
         assert_eq!(state_partition_of_key("polygenelubricants", 50), 0);
         assert_eq!(state_partition_of_key("hello", 50), 22);

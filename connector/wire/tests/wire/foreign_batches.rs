@@ -135,7 +135,7 @@ fn read(bytes: Bytes) -> Vec<Row> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn uncompressed_batch_has_the_bytes_of_others(rows in rows()) {

@@ -202,7 +202,7 @@ fn through_kafka_protocol<M: Encodable + Decodable>(bytes: &BytesMut) -> BytesMu
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn share_fetch_request_has_the_bytes_of_others(

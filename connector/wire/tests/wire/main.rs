@@ -5,4 +5,5 @@
 mod fixtures;
 mod foreign_batches;
 mod foreign_messages;
+mod java_batches;
 mod messages;

@@ -61,7 +61,7 @@ fn decode_all_apis(bytes: &Bytes) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn share_fetch_reads_what_it_writes(
