@@ -2,8 +2,11 @@
 
 use std::fs;
 
-use sharestream_base::ids::CheckpointId;
-use sharestream_checkpoints::{CheckpointStore, ErrorKind, JobKey, Manifest, Recovery};
+use sharestream_base::Clock;
+use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex, TopicId};
+use sharestream_checkpoints::{
+    CheckpointStore, DecidedOffsets, ErrorKind, JobKey, Manifest, OffsetDecision, Recovery, SourceSnapshot,
+};
 
 fn key() -> JobKey {
     JobKey::new("flights", "main")
@@ -60,4 +63,42 @@ async fn half_written_objects_of_a_crash_are_not_seen() {
     let recovered =
         Recovery::inspect(&store).await.unwrap().finish(&store, &owner, None, None).await.unwrap();
     assert_eq!(recovered.next_checkpoint, CheckpointId(1));
+}
+
+/// Run with `-- --ignored --nocapture`. It is the disk's time for two syncs (file, folder) and little else.
+#[tokio::test]
+#[ignore = "a measurement of the disk"]
+async fn the_cost_of_a_checkpoint_is_printed() {
+    let clock = Clock::system();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let store = CheckpointStore::local(folder.path(), key()).await.unwrap();
+    let owner = store.acquire_ownership("test", 1).await.unwrap();
+    let (mut publish_us, mut complete_us) = (Vec::new(), Vec::new());
+    for id in 1..=300 {
+        let mut manifest = Manifest::new(store.key(), owner.epoch, CheckpointId(id), None, 1);
+        manifest.sources.extend((0..8).map(|partition| {
+            SourceSnapshot {
+                topic: Some("flights".to_owned()),
+                topic_id: TopicId::default(),
+                partition: PartitionIndex(partition),
+                decided: (0..10)
+                    .map(|n| DecidedOffsets {
+                        first: Offset(n * 200),
+                        last: Offset(n * 200 + 150),
+                        decision: OffsetDecision::Accept,
+                    })
+                    .collect(),
+            }
+        }));
+        let started = clock.now();
+        let published = store.publish_pending(&owner, &manifest).await.unwrap();
+        publish_us.push(clock.now().duration_since(started).as_micros());
+        let started = clock.now();
+        store.complete(&owner, &published.manifest_ref).await.unwrap();
+        complete_us.push(clock.now().duration_since(started).as_micros());
+    }
+    for (what, mut us) in [("publish", publish_us), ("complete", complete_us)] {
+        us.sort_unstable();
+        println!("{what}: p50 {} us, p90 {} us", us[us.len() / 2], us[us.len() * 9 / 10]);
+    }
 }

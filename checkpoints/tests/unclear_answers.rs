@@ -87,7 +87,8 @@ impl ObjectStore for Faulty {
 
 async fn open() -> (Arc<Faulty>, CheckpointStore) {
     let faulty = Arc::new(Faulty::default());
-    let store = CheckpointStore::open(faulty.clone(), JobKey::new("flights", "main")).await.unwrap();
+    let store = CheckpointStore::open(faulty.clone(), JobKey::new("flights", "main")).await;
+    let store = store.expect("a new folder opens");
     (faulty, store)
 }
 
