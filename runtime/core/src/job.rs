@@ -5,8 +5,9 @@ use std::fmt;
 use sharestream_base::Env;
 
 use crate::Result;
+use crate::coordinator;
 use crate::graph::JobGraph;
-use crate::status::{JobControl, JobReport};
+use crate::status::{JobControl, JobReport, JobState};
 
 /// A checked job, ready for one attempt.
 pub struct Job {
@@ -34,6 +35,18 @@ impl Job {
     /// # Cancel safety
     /// Dropping the future ends all tasks at once, like [`JobControl::stop`].
     pub async fn run(self, env: Env, control: JobControl) -> Result<JobReport> {
-        crate::coordinator::run(self.graph, env, control).await
+        let result = self.attempt(env, control.clone()).await;
+        control.set_state(JobState::Ended);
+        result
+    }
+
+    /// As [`Job::run`]; after a failure it is for the caller to say whether the job has ended.
+    pub(crate) async fn attempt(self, env: Env, control: JobControl) -> Result<JobReport> {
+        let failing = control.clone();
+        let result = coordinator::run(self.graph, env, control).await;
+        if result.is_err() {
+            failing.set_state(JobState::Failing);
+        }
+        result
     }
 }

@@ -4,6 +4,43 @@
 //! `n` through the graph; when every subtask has acknowledged it, the [`commit::CommitProtocol`] commits the epoch
 //! (the sink's writes and the source's decisions) as one. The runtime knows share-group coordinates
 //! ([`decision`]) but no Kafka: sources, sinks and commit protocols come from outside.
+//!
+//! ```text
+//!  coordinator --barrier n--> source --batches, barrier n--> operators --batches, barrier n--> sink
+//!       ^                        |                              |                               |
+//!       +---- decisions of n ----+------- rows dropped ---------+---- flushed, dead letters ----+
+//!       |
+//!       +--> CommitProtocol: write_outcome(n), stage(n), commit(n)     while sinks already write into n+1
+//! ```
+//!
+//! What it guarantees: one outcome for every record, effects and acknowledgement as one (G1, G2 of the design), as
+//! far as the protocol's mode allows; commits in order; at most two open epochs; no write into an epoch that is not
+//! open; every wait is bounded by [`JobOptions`]; an attempt leaves no task running.
+//!
+//! What it is not: a cluster scheduler. One process runs the whole graph of one (job, instance).
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use sharestream_base::Env;
+//! use sharestream_core::commit::CommitProtocol;
+//! use sharestream_core::sink::SinkFactory;
+//! use sharestream_core::source::SourceFactory;
+//! use sharestream_core::{JobBuilder, JobControl, JobId, JobReport, Result};
+//!
+//! async fn run(
+//!     source: Arc<dyn SourceFactory>,
+//!     sink: Arc<dyn SinkFactory>,
+//!     protocol: Box<dyn CommitProtocol>,
+//! ) -> Result<JobReport> {
+//!     let control = JobControl::new(); // control.drain() and control.status() work from anywhere
+//!     let job = JobBuilder::new(JobId::new("flights", "0"))
+//!         .source(source, 2)
+//!         .sink(sink, 2)
+//!         .commit(protocol)
+//!         .build()?;
+//!     job.run(Env::system(), control).await
+//! }
+//! ```
 
 mod barrier;
 mod channel;

@@ -166,7 +166,7 @@ impl<F: AttemptFactory> Supervisor<F> {
             let attempt = control.status().borrow().attempts + 1;
             control.update(|status| status.attempts = attempt);
             let result = match self.factory.build(attempt).await {
-                Ok(job) => Box::pin(job.run(env.clone(), control.clone())).await,
+                Ok(job) => Box::pin(job.attempt(env.clone(), control.clone())).await,
                 Err(error) => Err(error),
             };
             let error = match result {

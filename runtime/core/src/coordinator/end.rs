@@ -14,7 +14,7 @@ use crate::status::JobState;
 impl Coordinator {
     /// After a drain: every task has ended and every epoch that held something is committed.
     pub(crate) async fn finish(mut self) -> Result<()> {
-        let limit = self.time_to_close();
+        let limit = self.time_to_close().min(self.options.close_deadline);
         let clock = self.tools.clock.clone();
         // The last commit's visibility is a measurement, worth a moment but no error.
         if let Ok(end) = clock.timeout(limit, probe_end_or_none(&mut self.probe)).await
@@ -97,8 +97,12 @@ impl Coordinator {
 
     /// The work that runs with the protocol is let come to its end: a commit may be past the point of no return.
     async fn settle_running_work(&mut self, error: &mut Error) {
-        let Some(deadline) = self.seat.deadline() else { return };
+        let Some(mut deadline) = self.seat.deadline() else { return };
         let clock = self.tools.clock.clone();
+        if self.is_drain_overdue() {
+            // Whoever drains waits for us to end, not for a commit that the next start can resolve.
+            deadline = deadline.min(clock.now() + self.options.close_deadline);
+        }
         let (checkpoint, end) = match clock.timeout_at(deadline, self.seat.finished()).await {
             Ok(Ok(ended)) => ended,
             Ok(Err(other)) => return keep_graver(error, other),

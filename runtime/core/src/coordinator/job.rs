@@ -389,7 +389,7 @@ impl Coordinator {
 
     fn check_deadlines(&self) -> Result<()> {
         let now = self.tools.clock.now();
-        if self.drain_deadline.is_some_and(|deadline| now >= deadline) {
+        if self.is_drain_overdue() {
             let limit = self.options.drain_deadline;
             let context = format!("draining took longer than {limit:?}; what is not committed is given back");
             return Err(Error::new(ErrorKind::Closed, context));
@@ -453,6 +453,10 @@ impl Coordinator {
             }
             result
         }));
+    }
+
+    pub(super) fn is_drain_overdue(&self) -> bool {
+        self.drain_deadline.is_some_and(|deadline| self.tools.clock.now() >= deadline)
     }
 
     /// Time that is left of a drain, or a bound for closing when none was asked for.

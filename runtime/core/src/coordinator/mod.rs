@@ -25,11 +25,10 @@ use crate::status::{JobControl, JobEnd, JobReport, JobState};
 use job::{Coordinator, DriveEnd};
 use start::Started;
 
-/// Runs one attempt from start to end.
+/// Runs one attempt from start to end. A failed one leaves the state at `Failing`: the caller knows what follows.
 pub(crate) async fn run(graph: JobGraph, env: Env, control: JobControl) -> Result<JobReport> {
-    let result = attempt(graph, env, &control).await;
+    let (end, unresolved) = attempt(graph, env, &control).await?;
     control.set_state(JobState::Ended);
-    let (end, unresolved) = result?;
     Ok(JobReport { end, unresolved, status: control.snapshot() })
 }
 

@@ -36,6 +36,11 @@ impl Gauges {
         });
     }
 
+    /// The load changed for another reason: a commit made room in the lock windows.
+    pub(crate) fn refresh(&self, subtask: usize, in_flight: InFlight) {
+        self.change(|gauges| gauges[subtask].in_flight = in_flight);
+    }
+
     /// The source has run dry.
     pub(crate) fn idle(&self, subtask: usize, in_flight: InFlight) {
         self.change(|gauges| {

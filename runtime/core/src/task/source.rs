@@ -105,7 +105,11 @@ impl SourceTask {
                 self.gauges.barrier(subtask, self.source.in_flight());
                 self.context.tell(TaskEvent::SourceAcked { subtask, checkpoint, report }).await
             }
-            SourceCommand::Committed(checkpoint) => Ok(self.source.committed(checkpoint).await?),
+            SourceCommand::Committed(checkpoint) => {
+                self.source.committed(checkpoint).await?;
+                self.gauges.refresh(subtask, self.source.in_flight());
+                Ok(())
+            }
             SourceCommand::StopAcquiring => {
                 self.is_acquiring = false;
                 self.source.stop_acquiring().await?;

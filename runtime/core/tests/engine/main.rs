@@ -10,3 +10,4 @@ mod fixtures;
 mod graph;
 mod pipelining;
 mod planted_bugs;
+mod throughput;
