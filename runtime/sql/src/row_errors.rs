@@ -72,12 +72,10 @@ pub(crate) fn evaluate_rows<T>(
 /// False for errors that no other input would avoid: a defect must not turn good records into dead letters.
 fn is_due_to_input(error: &DataFusionError) -> bool {
     match error.find_root() {
-        DataFusionError::ArrowError(error, _) => match error.as_ref() {
-            ArrowError::NotYetImplemented(_) | ArrowError::SchemaError(_) | ArrowError::MemoryError(_) => {
-                false
-            }
-            _ => true,
-        },
+        DataFusionError::ArrowError(error, _) => !matches!(
+            error.as_ref(),
+            ArrowError::NotYetImplemented(_) | ArrowError::SchemaError(_) | ArrowError::MemoryError(_)
+        ),
         DataFusionError::Internal(_)
         | DataFusionError::NotImplemented(_)
         | DataFusionError::Configuration(_)

@@ -1,6 +1,8 @@
 //! What a row costs. Meaningful in release builds only:
 //! `cargo test --release -p sharestream-sql --test cost -- --ignored --nocapture`
 
+#![allow(clippy::unwrap_used, reason = "builders of a test, which the lint does not see as such")]
+
 mod fixtures;
 
 use std::sync::Arc;

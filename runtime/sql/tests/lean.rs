@@ -3,7 +3,9 @@
 #[test]
 fn the_lean_set_stays_lean() {
     let lock = include_str!("../../../Cargo.lock");
-    for whole in ["datafusion", "datafusion-catalog", "datafusion-physical-plan", "datafusion-datasource", "parquet"] {
+    for whole in
+        ["datafusion", "datafusion-catalog", "datafusion-physical-plan", "datafusion-datasource", "parquet"]
+    {
         let entry = format!("name = \"{whole}\"\n");
         assert!(!lock.contains(&entry), "{whole} is in the tree; cargo tree -i {whole} says why");
     }
