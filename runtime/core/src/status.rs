@@ -76,6 +76,8 @@ pub struct JobStatus {
     pub in_flight: u64,
     /// The fullest lock window of any partition, 0.0 to 1.0.
     pub window_fill: f64,
+    /// Sending a barrier to its last acknowledgement: alignment and flush.
+    pub barrier_ms: Quantiles,
     /// Last barrier acknowledgement to the known commit.
     pub commit_ms: Quantiles,
     /// Last barrier acknowledgement to visibility everywhere (a sample of the epochs).
@@ -123,9 +125,19 @@ struct Shared {
 
 #[derive(Debug)]
 struct Latencies {
+    barrier_us: Histogram<u64>,
     commit_us: Histogram<u64>,
     visible_us: Histogram<u64>,
     refreshed_at: Option<Instant>,
+}
+
+/// How long one epoch took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommitTimes {
+    /// Sending the barrier to its last acknowledgement.
+    pub(crate) barrier: Duration,
+    /// From there to the known commit.
+    pub(crate) commit: Duration,
 }
 
 /// Two digits: a quantile then costs microseconds, and no decision hangs on the third digit.
@@ -154,6 +166,7 @@ impl JobControl {
             shared: Arc::new(Shared {
                 status: watch::Sender::new(JobStatus::default()),
                 latencies: Mutex::new(Latencies {
+                    barrier_us: histogram(),
                     commit_us: histogram(),
                     visible_us: histogram(),
                     refreshed_at: None,
@@ -202,10 +215,11 @@ impl JobControl {
     }
 
     /// Records one commit and publishes `change` with it.
-    pub(crate) fn record_commit(&self, took: Duration, now: Instant, change: impl FnOnce(&mut JobStatus)) {
+    pub(crate) fn record_commit(&self, took: CommitTimes, now: Instant, change: impl FnOnce(&mut JobStatus)) {
         let fresh = {
             let mut latencies = self.latencies();
-            latencies.commit_us.saturating_record(micros(took));
+            latencies.barrier_us.saturating_record(micros(took.barrier));
+            latencies.commit_us.saturating_record(micros(took.commit));
             let due = latencies.refreshed_at.is_none_or(|at| now.duration_since(at) >= REFRESH_INTERVAL);
             due.then(|| {
                 latencies.refreshed_at = Some(now);
@@ -214,8 +228,8 @@ impl JobControl {
         };
         self.update(|status| {
             change(status);
-            if let Some((commit, visible)) = fresh {
-                (status.commit_ms, status.visible_ms) = (commit, visible);
+            if let Some(fresh) = fresh {
+                (status.barrier_ms, status.commit_ms, status.visible_ms) = fresh;
             }
         });
     }
@@ -225,8 +239,8 @@ impl JobControl {
     }
 
     pub(crate) fn refresh_quantiles(&self) {
-        let (commit, visible) = self.latencies().quantiles();
-        self.update(|status| (status.commit_ms, status.visible_ms) = (commit, visible));
+        let fresh = self.latencies().quantiles();
+        self.update(|status| (status.barrier_ms, status.commit_ms, status.visible_ms) = fresh);
     }
 
     fn latencies(&self) -> MutexGuard<'_, Latencies> {
@@ -236,13 +250,14 @@ impl JobControl {
 }
 
 impl Latencies {
-    fn quantiles(&self) -> (Quantiles, Quantiles) {
+    /// Of barriers, commits and visibility.
+    fn quantiles(&self) -> (Quantiles, Quantiles, Quantiles) {
         let of = |histogram: &Histogram<u64>| Quantiles {
             p50: histogram.value_at_quantile(0.5) as f64 / 1e3,
             p99: histogram.value_at_quantile(0.99) as f64 / 1e3,
             count: histogram.len(),
         };
-        (of(&self.commit_us), of(&self.visible_us))
+        (of(&self.barrier_us), of(&self.commit_us), of(&self.visible_us))
     }
 }
 
@@ -259,9 +274,10 @@ mod tests {
         let control = JobControl::new();
         let clock = sharestream_base::Clock::system();
         let start = clock.now();
-        control.record_commit(Duration::from_millis(4), start, |status| status.commits += 1);
+        let took = CommitTimes { barrier: Duration::from_millis(1), commit: Duration::from_millis(4) };
+        control.record_commit(took, start, |status| status.commits += 1);
         assert_eq!(control.status().borrow().commit_ms.count, 1);
-        control.record_commit(Duration::from_millis(4), start, |status| status.commits += 1);
+        control.record_commit(took, start, |status| status.commits += 1);
         assert_eq!(control.status().borrow().commit_ms.count, 1, "within the refresh interval");
         assert_eq!(control.status().borrow().commits, 2, "counts are never held back");
         let status = control.snapshot();

@@ -1,6 +1,5 @@
 //! The loop of the coordinator: it is the only one that decides, and it never waits for one thing alone.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use sharestream_base::ids::CheckpointId;
@@ -9,6 +8,7 @@ use sharestream_checkpoints::Retention;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::commit::{CommitEnd, CommitTools, ProbeEnd};
+use super::drain::Stage;
 use super::job_state::{EpochEvent, EpochLine, TransitionError, Work};
 use super::pending_checkpoint::{EpochCounts, PendingCheckpoint, Report, Sealed, Subtask};
 use super::seat::{Assignment, Seat, WorkEnd};
@@ -18,23 +18,9 @@ use crate::controller::{Controller, Limits, Load, Reason, Trigger};
 use crate::error::{Error, Result};
 use crate::graph::{JobId, Running};
 use crate::options::JobOptions;
-use crate::status::{JobControl, JobState};
+use crate::status::{CommitTimes, JobControl, JobState};
 use crate::task::context::TaskEvent;
 use crate::task::source::SourceCommand;
-
-/// Where the attempt is.
-///
-/// ```text
-/// running --drain--> stopping --every source stopped--> last checkpoint --all settled--> closing --all tasks ended
-/// ```
-#[derive(Debug)]
-enum Stage {
-    Running,
-    /// Sources that have not stopped acquiring yet.
-    Stopping(BTreeSet<usize>),
-    LastCheckpoint,
-    Closing,
-}
 
 /// How the loop ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +52,9 @@ pub(crate) struct Coordinator {
     /// A sampled epoch whose visibility is awaited, and when it was sealed.
     pub(super) probe: Option<(Instant, OwnedTask<ProbeEnd>)>,
     controller: Controller,
-    stage: Stage,
-    drain_deadline: Option<Instant>,
-    pending: Option<PendingCheckpoint>,
+    pub(super) stage: Stage,
+    pub(super) drain_deadline: Option<Instant>,
+    pub(super) pending: Option<PendingCheckpoint>,
     /// Sealed epochs that wait for their commit, oldest first: at most two.
     sealed: Vec<(Instant, Sealed)>,
     retention: Option<OwnedTask<sharestream_checkpoints::Result<usize>>>,
@@ -303,7 +289,8 @@ impl Coordinator {
             self.probe = Some((sealed_at, probe));
         }
         let load = self.running.gauges.load();
-        self.control.record_commit(at.duration_since(sealed_at), at, |status| {
+        let (barrier, commit) = (sealed_at.duration_since(triggered_at), at.duration_since(sealed_at));
+        self.control.record_commit(CommitTimes { barrier, commit }, at, |status| {
             status.checkpoint = Some(checkpoint);
             status.commits += 1;
             status.records_in += counts.records_in;
@@ -316,7 +303,8 @@ impl Coordinator {
         tracing::debug!(
             checkpoint_id = %checkpoint,
             records = counts.records_in,
-            commit_us = u64::try_from(at.duration_since(sealed_at).as_micros()).unwrap_or(u64::MAX),
+            ?barrier,
+            ?commit,
             "committed"
         );
     }
@@ -360,33 +348,6 @@ impl Coordinator {
         }
     }
 
-    fn begin_drain(&mut self) -> Result<()> {
-        tracing::info!(job = %self.id, "draining: a last checkpoint, then the end");
-        self.control.set_state(JobState::Draining);
-        self.drain_deadline = Some(self.tools.clock.now() + self.options.drain_deadline);
-        self.stage = Stage::Stopping((0..self.running.commands.len()).collect());
-        self.command(SourceCommand::StopAcquiring)
-    }
-
-    /// Moves a drain on; true when every task has ended.
-    fn advance_drain(&mut self) -> Result<bool> {
-        if matches!(&self.stage, Stage::Stopping(waiting) if waiting.is_empty()) {
-            self.stage = Stage::LastCheckpoint;
-        }
-        match &self.stage {
-            Stage::Running | Stage::Stopping(_) => Ok(false),
-            Stage::LastCheckpoint => {
-                let has_rest = self.running.gauges.load().oldest_at.is_some();
-                if self.pending.is_none() && self.line.is_quiet() && !self.seat.is_busy() && !has_rest {
-                    self.stage = Stage::Closing;
-                    self.command(SourceCommand::Close)?;
-                }
-                Ok(false)
-            }
-            Stage::Closing => Ok(self.running.tasks.is_empty()),
-        }
-    }
-
     fn check_deadlines(&self) -> Result<()> {
         let now = self.tools.clock.now();
         if self.is_drain_overdue() {
@@ -417,7 +378,7 @@ impl Coordinator {
     }
 
     /// Tells every source. A source that has ended says so itself.
-    fn command(&mut self, command: SourceCommand) -> Result<()> {
+    pub(super) fn command(&mut self, command: SourceCommand) -> Result<()> {
         for (subtask, sender) in self.running.commands.iter().enumerate() {
             match sender.try_send(command) {
                 Ok(()) | Err(TrySendError::Closed(_)) => {}
@@ -453,16 +414,6 @@ impl Coordinator {
             }
             result
         }));
-    }
-
-    pub(super) fn is_drain_overdue(&self) -> bool {
-        self.drain_deadline.is_some_and(|deadline| self.tools.clock.now() >= deadline)
-    }
-
-    /// Time that is left of a drain, or a bound for closing when none was asked for.
-    pub(super) fn time_to_close(&self) -> Duration {
-        let now = self.tools.clock.now();
-        self.drain_deadline.map_or(self.options.close_deadline, |deadline| deadline.duration_since(now))
     }
 }
 

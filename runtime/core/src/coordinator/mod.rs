@@ -8,6 +8,7 @@
 //! task of the attempt and leaves none running.
 
 mod commit;
+mod drain;
 mod end;
 mod job;
 mod job_state;

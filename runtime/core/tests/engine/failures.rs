@@ -19,7 +19,9 @@ async fn store_of(job: &str) -> CheckpointStore {
 async fn supervise(setup: &Setup) -> Result<JobReport> {
     let control = JobControl::new();
     let factory = setup.clone();
-    let options = RestartOptions::default().with_attempts_without_commit_max(50);
+    let options = RestartOptions::default()
+        .with_backoff(Duration::from_millis(1), Duration::from_millis(10))
+        .with_attempts_without_commit_max(50);
     let supervisor = Supervisor::new(move |_attempt: u64| Ok(factory.job()), options);
     let run = supervisor.run(setup.env.clone(), control.clone());
     let result = tokio::select! {
@@ -137,44 +139,55 @@ async fn a_store_of_another_job_and_a_store_left_out_are_refused() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
-/// Random faults of every sort, one seed after the other.
+/// A job of a random shape with random faults of every sort.
+async fn run_seed(seed: u64) {
+    let rng = Rng::seeded(seed);
+    let pick = |bound: usize| rng.below(bound as u64) as usize;
+    let mut setup = Setup::new(1 + pick(4), 200);
+    (setup.sources, setup.sinks) = (1 + pick(3), 1 + pick(3));
+    setup.batch_rows = 1 + pick(40);
+    setup.options = setup.options.with_epoch_rows_max(1 + rng.below(60));
+    if pick(2) == 0 {
+        setup.store = Some(store_of("test").await);
+    }
+    for _ in 0..pick(8) {
+        let step = [
+            CommitStep::AfterOutcome,
+            CommitStep::BeforeStaging,
+            CommitStep::BetweenStagedLeaders,
+            CommitStep::AfterStaging,
+            CommitStep::DuringEndTxn,
+        ][pick(5)];
+        let kind = match step {
+            CommitStep::DuringEndTxn => ErrorKind::Indeterminate,
+            _ => [ErrorKind::Abort, ErrorKind::Retry][pick(2)],
+        };
+        setup.faults.plan(step, Fault::Error(kind), pick(4) as u32, pick(2) == 0);
+    }
+    for _ in 0..pick(5) {
+        let fault = [
+            PartFault::SourceError(ErrorKind::Abort),
+            PartFault::SinkError(ErrorKind::Retry),
+            PartFault::SourceHandsOnNothing,
+        ][pick(3)];
+        setup.part_faults.plan(fault, pick(12) as u32);
+    }
+    let result = supervise(&setup).await;
+    assert!(result.is_ok(), "seed {seed}: {result:?}");
+    assert!(setup.broker.all_decided(), "seed {seed}");
+    assert_eq!(setup.broker.open_count(), 0, "seed {seed}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn any_mix_of_failures_neither_loses_nor_doubles() {
     for seed in 0..30 {
-        let rng = Rng::seeded(seed);
-        let pick = |bound: usize| rng.below(bound as u64) as usize;
-        let mut setup = Setup::new(1 + pick(4), 200);
-        (setup.sources, setup.sinks) = (1 + pick(3), 1 + pick(3));
-        setup.batch_rows = 1 + pick(40);
-        setup.options = setup.options.with_epoch_rows_max(1 + rng.below(60));
-        if pick(2) == 0 {
-            setup.store = Some(store_of("test").await);
-        }
-        for _ in 0..pick(8) {
-            let step = [
-                CommitStep::AfterOutcome,
-                CommitStep::BeforeStaging,
-                CommitStep::BetweenStagedLeaders,
-                CommitStep::AfterStaging,
-                CommitStep::DuringEndTxn,
-            ][pick(5)];
-            let kind = match step {
-                CommitStep::DuringEndTxn => ErrorKind::Indeterminate,
-                _ => [ErrorKind::Abort, ErrorKind::Retry][pick(2)],
-            };
-            setup.faults.plan(step, Fault::Error(kind), pick(4) as u32, pick(2) == 0);
-        }
-        for _ in 0..pick(5) {
-            let fault = [
-                PartFault::SourceError(ErrorKind::Abort),
-                PartFault::SinkError(ErrorKind::Retry),
-                PartFault::SourceHandsOnNothing,
-            ][pick(3)];
-            setup.part_faults.plan(fault, pick(12) as u32);
-        }
-        let result = supervise(&setup).await;
-        assert!(result.is_ok(), "seed {seed}: {result:?}");
-        assert!(setup.broker.all_decided(), "seed {seed}");
-        assert_eq!(setup.broker.open_count(), 0, "seed {seed}");
+        run_seed(seed).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn any_mix_of_failures_on_several_threads_neither_loses_nor_doubles() {
+    for seed in 100..106 {
+        run_seed(seed).await;
     }
 }

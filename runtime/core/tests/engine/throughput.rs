@@ -258,10 +258,11 @@ async fn measure(name: &str, pause: Duration) {
     let status = report.unwrap().status;
     let cpu = cpu_before.zip(cpu_time()).map(|(before, after)| (after - before).as_secs_f64() / seconds);
     println!(
-        "{name}: {:.0} rows/s, {:.0} epochs/s, cpu {:?} cores, commit_ms {:?}",
+        "{name}: {:.0} rows/s, {:.0} epochs/s, cpu {:?} cores, barrier_ms {:?}, commit_ms {:?}",
         status.rows_out as f64 / seconds,
         status.commits as f64 / seconds,
         cpu,
+        status.barrier_ms,
         status.commit_ms,
     );
     assert_eq!(status.records_in, status.rows_out);
