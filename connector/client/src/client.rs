@@ -101,10 +101,9 @@ impl Client {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn topic(&self, name: &str) -> Result<Arc<TopicInfo>> {
-        if let Some(known) = self.metadata().topic(name) {
-            if known.partitions.iter().all(|partition| partition.leader.is_some()) {
-                return Ok(known);
-            }
+        let known = self.metadata().topic(name);
+        if let Some(known) = known.filter(|topic| topic.partitions.iter().all(|p| p.leader.is_some())) {
+            return Ok(known);
         }
         self.fresh_topic(name).await
     }

@@ -33,6 +33,9 @@ const QUEUE: usize = 16;
 /// Read from the socket at once when no longer frame is known to come.
 const READ_BYTES: usize = 64 * 1024;
 
+/// Longest throttle time that is kept.
+const THROTTLE_MAX: Duration = Duration::from_secs(30);
+
 /// A cheap handle; the connection closes with its last handle.
 #[derive(Clone)]
 pub(crate) struct Connection {
@@ -321,7 +324,8 @@ impl Shared {
 
     fn mute(&self, throttle_time_ms: i32) {
         if let Ok(ms @ 1..) = u64::try_from(throttle_time_ms) {
-            let until = self.clock.now() + Duration::from_millis(ms);
+            // A broker that asks for more than our patience has its answer in the time-outs.
+            let until = self.clock.now() + Duration::from_millis(ms).min(THROTTLE_MAX);
             *self.muted_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
         }
     }

@@ -1,4 +1,5 @@
 //! The client against the embedded broker, over TCP.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Share acknowledgements in transactions (KIP-1289), against the embedded broker over TCP.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

@@ -142,17 +142,15 @@ impl Decided {
             }
         }
         self.cut(first, last);
-        if let Some((start, (end, old))) = self.ranges.range(..first).next_back().map(|(s, v)| (*s, *v)) {
-            if end + 1 == first && old == kind {
-                self.ranges.remove(&start);
-                first = start;
-            }
+        let before = self.ranges.range(..first).next_back().map(|(start, (end, old))| (*start, *end, *old));
+        if let Some((start, _, _)) = before.filter(|(_, end, old)| end + 1 == first && *old == kind) {
+            self.ranges.remove(&start);
+            first = start;
         }
-        if let Some((end, old)) = self.ranges.get(&(last + 1)).copied() {
-            if old == kind {
-                self.ranges.remove(&(last + 1));
-                last = end;
-            }
+        let behind = self.ranges.get(&(last + 1)).copied();
+        if let Some((end, _)) = behind.filter(|(_, old)| *old == kind) {
+            self.ranges.remove(&(last + 1));
+            last = end;
         }
         self.ranges.insert(first, (last, kind));
     }

@@ -59,6 +59,17 @@ impl std::fmt::Debug for ShareConsumer {
     }
 }
 
+/// What may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Requests {
+    All,
+    Acknowledgements,
+}
+
+/// Longest wait of a fetch ahead. It must be short: an acknowledgement waits behind it, and where the lock window is
+/// full only acknowledgements make the next records available.
+const AHEAD_WAIT: Duration = Duration::from_millis(5);
+
 impl ShareConsumer {
     /// Joins the group. Records come only from topics that exist; the group's settings decide where it starts.
     ///
@@ -122,7 +133,7 @@ impl ShareConsumer {
                 if self.config.prefetch {
                     // The next fetch of this leader runs while the application works on this answer.
                     self.leaders.entry(node).or_default().has_ready = false;
-                    self.send_requests(Some(node)).await?;
+                    self.send_fetch_ahead(node).await?;
                 }
                 // Sending may have found the connection closed and dropped the answer with its locks.
                 if let Some((node, records)) = self.ready.pop_front() {
@@ -130,7 +141,7 @@ impl ShareConsumer {
                     return Ok(records);
                 }
             }
-            self.send_requests(None).await?;
+            self.send_requests(Requests::All).await?;
             if self.client.env().clock.now() >= deadline {
                 return Ok(ShareRecords::default());
             }
@@ -294,7 +305,7 @@ impl ShareConsumer {
     async fn drive_acknowledgements(&mut self) -> Result<Vec<AckResult>> {
         loop {
             self.notice_closed_connections();
-            self.send_requests(None).await?;
+            self.send_requests(Requests::Acknowledgements).await?;
             let under_way = self.leaders.values().any(Leader::has_acknowledgements);
             if !under_way && !self.acknowledging() {
                 return Ok(std::mem::take(&mut self.results));
@@ -333,30 +344,44 @@ impl ShareConsumer {
         }
     }
 
-    /// Sends to every leader (or to one) what is due: acknowledgements first, else a fetch.
-    async fn send_requests(&mut self, only: Option<NodeId>) -> Result<()> {
+    /// Sends to every leader what is due: acknowledgements first, else a fetch.
+    async fn send_requests(&mut self, requests: Requests) -> Result<()> {
         let now = self.client.env().clock.now();
         let due: Vec<NodeId> = self
             .leaders
             .iter()
-            .filter(|(node, leader)| {
-                let fetches = !leader.has_ready && !leader.wanted.is_empty();
-                only.is_none_or(|only| only == **node)
-                    && !leader.busy
-                    && !leader.is_paused(now)
-                    && (leader.has_acknowledgements() || fetches)
+            .filter(|(_, leader)| {
+                let fetches = requests == Requests::All && leader.wants_fetch();
+                !leader.busy && !leader.is_paused(now) && (leader.has_acknowledgements() || fetches)
             })
             .map(|(node, _)| *node)
             .collect();
         for node in due {
-            if let Err(error) = self.send_to(node).await {
+            if let Err(error) = self.send_to(node, self.config.max_wait).await {
                 self.request_failed(node, error)?;
             }
         }
         Ok(())
     }
 
-    async fn send_to(&mut self, node: NodeId) -> Result<()> {
+    /// Fetches from a leader while the application works on what it handed out.
+    async fn send_fetch_ahead(&mut self, node: NodeId) -> Result<()> {
+        let now = self.client.env().clock.now();
+        let due = self.leaders.get(&node).is_some_and(|leader| {
+            !leader.busy && !leader.is_paused(now) && !leader.has_acknowledgements() && leader.wants_fetch()
+        });
+        if !due {
+            return Ok(());
+        }
+        let max_wait = self.config.max_wait.min(AHEAD_WAIT);
+        match self.send_to(node, max_wait).await {
+            Ok(()) => Ok(()),
+            Err(error) => self.request_failed(node, error),
+        }
+    }
+
+    /// Sends one request to a leader; `max_wait` is how long it may wait for records.
+    async fn send_to(&mut self, node: NodeId, max_wait: Duration) -> Result<()> {
         let open = self.leaders.get(&node).and_then(|leader| leader.connection.clone());
         let connection = match open {
             Some(connection) => connection,
@@ -388,8 +413,8 @@ impl ShareConsumer {
             })
         } else {
             let plan = session.fetch(&leader.wanted);
-            let request = leader::fetch_request(&plan, &member, &self.config, self.config.max_wait);
-            let timeout = self.client.config().request_timeout + self.config.max_wait;
+            let request = leader::fetch_request(&plan, &member, &self.config, max_wait);
+            let timeout = self.client.config().request_timeout + max_wait;
             let mut pending = connection.send_with(&request, timeout).await?;
             let opening = plan.epoch == OPENING;
             Box::pin(async move {

@@ -63,6 +63,11 @@ impl Leader {
         self.retry_at.is_some_and(|at| at > now)
     }
 
+    /// True when there is something to fetch and room for the answer.
+    pub(super) fn wants_fetch(&self) -> bool {
+        !self.has_ready && !self.wanted.is_empty()
+    }
+
     /// True when there are acknowledgements to send.
     pub(super) fn has_acknowledgements(&self) -> bool {
         !self.to_send.is_empty()

@@ -90,6 +90,14 @@ impl Membership {
         }
     }
 
+    /// True for a member to whom nothing is assigned (yet).
+    pub(super) fn is_unassigned(&self) -> bool {
+        match self {
+            Membership::Member { assignment, .. } => assignment.is_empty(),
+            Membership::Joining | Membership::Leaving | Membership::Left => false,
+        }
+    }
+
     /// Makes one move. Every pair is valid: late answers change nothing.
     pub(super) fn apply(&mut self, event: Event) -> Effect {
         let (next, effect) = match (std::mem::replace(self, Membership::Left), event) {

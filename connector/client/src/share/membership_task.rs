@@ -122,6 +122,8 @@ struct Member {
 
 /// Until the coordinator says how often.
 const FIRST_INTERVAL: Duration = Duration::from_secs(5);
+/// First pause of a member without partitions; it doubles up to the interval.
+const UNASSIGNED_PAUSE: Duration = Duration::from_millis(50);
 /// Attempts to leave; then the session time-out does it.
 const LEAVE_ATTEMPTS: u32 = 3;
 
@@ -130,6 +132,7 @@ impl Member {
         let clock = self.client.env().clock.clone();
         let mut interval = FIRST_INTERVAL;
         let mut leave_attempts = 0;
+        let mut unassigned_pause = UNASSIGNED_PAUSE;
         let mut backoff = self.client.backoff();
         loop {
             if self.leave.is_cancelled() {
@@ -144,7 +147,12 @@ impl Member {
                     backoff = self.client.backoff();
                     let event = read(&response);
                     self.tell(event);
-                    interval
+                    // The assignment is made after the answer to the join: asking soon saves a whole interval.
+                    unassigned_pause = match self.state.is_unassigned() {
+                        true => unassigned_pause.saturating_mul(2),
+                        false => UNASSIGNED_PAUSE,
+                    };
+                    if self.state.is_unassigned() { unassigned_pause.min(interval) } else { interval }
                 }
                 Err(error) if means_removed(&error) => {
                     tracing::warn!(group = %self.options.group, %error, "removed from the share group, joining again");

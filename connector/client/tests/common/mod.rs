@@ -1,5 +1,5 @@
 //! What the tests against brokers share.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
 pub mod scenarios;
 

@@ -1,5 +1,5 @@
 //! What a client does against any broker: run against the embedded one and against a real Kafka.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part of it")]
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
 use std::time::Duration;
 
