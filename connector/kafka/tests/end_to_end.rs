@@ -3,11 +3,14 @@
 
 mod fixtures;
 
-use fixtures::{PATIENCE, World, stop_at};
+use std::time::Duration;
+
+use fixtures::{Bug, Findings, PATIENCE, World, stop_at};
 use sharestream_core::commit::{AckMode, CommitStep};
 use sharestream_kafka::AckModeChoice;
 
 const RECORDS: i64 = 5_000;
+const NOTHING: Findings = Findings { lost: 0, doubled: 0 };
 
 #[test]
 fn a_job_without_crashes_gives_every_record_one_outcome() {
@@ -16,8 +19,8 @@ fn a_job_without_crashes_gives_every_record_one_outcome() {
     world.wait_until_caught_up(&job);
     let report = job.drain();
     assert_eq!(report.status.records_in, RECORDS as u64);
-    assert_eq!(world.check_output(RECORDS), 0);
-    world.check_outcomes(AckMode::Transactional);
+    assert_eq!(world.check_output(RECORDS), NOTHING);
+    assert_eq!(world.check_outcomes(AckMode::Transactional), NOTHING);
     world.shut_down();
 }
 
@@ -32,21 +35,30 @@ fn a_crash_at_any_step_loses_and_doubles_nothing() {
         CommitStep::AfterEndTxn,
     ];
     let world = World::with_records(RECORDS);
+    let mut total = RECORDS;
     for (index, step) in steps.into_iter().enumerate() {
-        let (hook, reached) = stop_at(step, 1);
+        // At the first commit of the attempt, or at a later one, while records keep coming.
+        let (hook, reached) = stop_at(step, index as u64 % 3);
         let job = world.start(1 + index % 2, Some(hook));
-        let first = RECORDS + index as i64 * 1_000;
-        world.produce(first..first + 1_000);
-        let got_there = reached.recv_timeout(PATIENCE);
-        assert!(got_there.is_ok(), "{step:?} was not reached: {:?}", job.end.try_recv());
+        let mut rounds = 0;
+        while reached.recv_timeout(Duration::from_millis(50)).is_err() {
+            world.produce(total..total + 100);
+            total += 100;
+            rounds += 1;
+            assert!(
+                rounds < 400,
+                "{step:?} was not reached: {:?}, {:?}",
+                job.end.try_recv(),
+                job.control.snapshot()
+            );
+        }
         job.crash();
     }
-    let total = RECORDS + steps.len() as i64 * 1_000;
     let job = world.start(2, None);
     world.wait_until_caught_up(&job);
     job.drain();
-    assert_eq!(world.check_output(total), 0, "doubled");
-    world.check_outcomes(AckMode::Transactional);
+    assert_eq!(world.check_output(total), NOTHING);
+    assert_eq!(world.check_outcomes(AckMode::Transactional), NOTHING);
     world.shut_down();
 }
 
@@ -61,6 +73,36 @@ fn at_least_once_loses_nothing_and_a_crash_behind_the_commit_doubles() {
     let job = world.start(1, None);
     world.wait_until_caught_up(&job);
     job.drain();
-    assert!(world.check_output(RECORDS) > 0, "the epoch was committed and not acknowledged");
+    let Findings { lost, doubled } = world.check_output(RECORDS);
+    assert_eq!(lost, 0);
+    assert!(doubled > 0, "the epoch was committed and not acknowledged");
     world.shut_down();
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    for bug in [Bug::SkipOutcome, Bug::DropRange, Bug::WriteTwice] {
+        let world = World::with_records(RECORDS);
+        let job = world.start_with(1, None, Some(bug));
+        if bug == Bug::DropRange {
+            // What is not staged stays locked; after a crash it comes again.
+            let mut commits = job.control.status();
+            let enough = commits.wait_for(|status| status.records_in >= RECORDS as u64 && status.commits > 0);
+            world.block_on(enough);
+            job.crash();
+            let job = world.start(1, None);
+            world.wait_until_caught_up(&job);
+            job.drain();
+        } else {
+            world.wait_until_caught_up(&job);
+            job.drain();
+        }
+        let (output, outcomes) = (world.check_output(RECORDS), world.check_outcomes(AckMode::Transactional));
+        match bug {
+            Bug::SkipOutcome => assert!(outcomes.lost > 0, "{outcomes:?}"),
+            Bug::DropRange => assert!(output.doubled > 0 && outcomes.doubled > 0, "{output:?} {outcomes:?}"),
+            Bug::WriteTwice => assert!(output.doubled > 0, "{output:?}"),
+        }
+        world.shut_down();
+    }
 }

@@ -268,7 +268,7 @@ impl Transactions {
 
     /// Commits the epoch's transaction; returns when its outcome is known.
     pub(crate) async fn commit(&mut self, checkpoint: CheckpointId) -> Result<()> {
-        // From here on the epoch is not open: whatever EndTxn says, it must not be aborted by us.
+        // From here on the epoch is not open: a commit of unknown outcome must not be aborted by us.
         let opened = self.open.remove(&checkpoint);
         let opened =
             opened.ok_or_else(|| bug(format!("commit of checkpoint {checkpoint}, which is not open")))?;
@@ -280,7 +280,13 @@ impl Transactions {
             }
         };
         let session = self.session(checkpoint)?;
-        session.commit_with(during).await.map_err(client_error(format!("commit checkpoint {checkpoint}")))?;
+        if let Err(error) = session.commit_with(during).await {
+            if error.kind() == ErrorKind::Abort {
+                // Refused, so known not to be committed: it may be aborted.
+                self.open.insert(checkpoint, opened);
+            }
+            return Err(client_error(format!("commit checkpoint {checkpoint}"))(error));
+        }
         self.committed.insert(checkpoint, opened.identity);
         if self.committed.len() > COMMITTED_KEPT {
             self.committed.pop_first();
