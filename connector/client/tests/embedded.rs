@@ -48,3 +48,17 @@ async fn aborted_records_and_markers_are_gaps_of_a_share_group() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_of_a_consumer_that_vanished_go_to_another() {
+    with_broker(async |client| scenarios::records_of_a_consumer_that_vanished_go_to_another(&client).await)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_record_limit_is_kept_and_single_ranges_are_released() {
+    with_broker(async |client| {
+        scenarios::the_record_limit_is_kept_and_single_ranges_are_released(&client).await
+    })
+    .await;
+}

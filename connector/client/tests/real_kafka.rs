@@ -56,3 +56,17 @@ async fn transactional_acknowledgements_are_refused_where_the_cluster_lacks_them
         scenarios::transactional_acknowledgements_are_refused_where_the_cluster_lacks_them(&client).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_of_a_consumer_that_vanished_go_to_another() {
+    if let Some(client) = kafka().await {
+        scenarios::records_of_a_consumer_that_vanished_go_to_another(&client).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_record_limit_is_kept_and_single_ranges_are_released() {
+    if let Some(client) = kafka().await {
+        scenarios::the_record_limit_is_kept_and_single_ranges_are_released(&client).await;
+    }
+}

@@ -134,6 +134,8 @@ pub struct BatchWriter {
     client: Client,
     config: WriterConfig,
     identity: Option<Identity>,
+    /// The identity before, whose batches were dropped.
+    given_up: Option<Identity>,
     topics: Vec<TopicSlots>,
     slots: Vec<Slot>,
     links: HashMap<NodeId, Link>,
@@ -163,6 +165,7 @@ impl BatchWriter {
             client,
             config,
             identity: None,
+            given_up: None,
             topics: Vec::new(),
             slots: Vec::new(),
             links: HashMap::new(),
@@ -174,7 +177,8 @@ impl BatchWriter {
     }
 
     /// Writes into the transaction of `identity` from now on. What an earlier identity has not flushed is dropped: its
-    /// transaction is over, so the brokers refuse it anyway. The same identity again changes nothing.
+    /// transaction is over, so the brokers refuse it anyway. The same identity again changes nothing; neither does one
+    /// that was given up.
     pub fn set_identity(&mut self, identity: &ProducerIdentity) {
         self.take_identity(Identity {
             transactional_id: Some(TransactionalId(StrBytes::from_string(
@@ -191,16 +195,23 @@ impl BatchWriter {
     }
 
     fn take_identity(&mut self, identity: Identity) {
-        if self.identity.as_ref() == Some(&identity) && !self.failed {
-            return;
+        // Sequence numbers start at 0 only once for each identity: a second start would make brokers take new batches
+        // for repeats and drop them.
+        let known = [self.identity.as_ref(), self.given_up.as_ref()].contains(&Some(&identity));
+        if !known {
+            self.reset();
+            self.identity = Some(identity);
         }
-        self.identity = Some(identity);
-        self.discard();
     }
 
-    /// Drops everything not acknowledged: after an abort. Requests in flight may still arrive; the epoch that follows
-    /// the abort makes the brokers refuse them.
+    /// Drops everything not acknowledged and gives the identity up: after an abort. Requests in flight may still
+    /// arrive; the epoch that follows the abort makes the brokers refuse them.
     pub fn discard(&mut self) {
+        self.reset();
+        self.given_up = self.identity.take().or(self.given_up.take());
+    }
+
+    fn reset(&mut self) {
         self.failed = false;
         self.answers = FuturesUnordered::new();
         self.written.clear();

@@ -63,11 +63,16 @@ pub async fn read_values(client: &Client, topic: &str, partition: i32, isolation
     }
 }
 
+/// Makes a group read from the beginning, committed records only.
+pub async fn start_at_the_beginning(client: &Client, group: &str) {
+    let configs = [("share.auto.offset.reset", "earliest"), ("share.isolation.level", "read_committed")];
+    let configs = configs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    client.admin().alter_group_config(group, &configs).await.unwrap();
+}
+
 /// A consumer of a new group that starts at the beginning.
 pub async fn share_consumer(client: &Client, group: &str, topic: &str) -> ShareConsumer {
-    let configs = [("share.auto.offset.reset", "earliest"), ("share.isolation.level", "read_committed")];
-    let configs: Vec<(String, String)> = configs.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec();
-    client.admin().alter_group_config(group, &configs).await.unwrap();
+    start_at_the_beginning(client, group).await;
     ShareConsumer::join(client.clone(), ShareConsumerConfig::new(group, [topic])).await.unwrap()
 }
 

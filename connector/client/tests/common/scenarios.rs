@@ -6,14 +6,17 @@ use std::time::Duration;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::PartitionIndex;
 use sharestream_client::{
-    AcknowledgeType, BatchWriter, Client, Isolation, OffsetRange, OffsetSpec, Producer,
-    ShareAcknowledgements, TransactionConfig, TransactionSession, WriterConfig,
+    AcknowledgeType, AcquireMode, BatchWriter, Client, Isolation, OffsetRange, OffsetSpec, Producer,
+    ShareAcknowledgements, ShareConsumer, ShareConsumerConfig, TransactionConfig, TransactionSession,
+    WriterConfig,
 };
 
 use super::{
-    acknowledge_all, acquired_values, poll_count, read_values, share_consumer, topic, unique,
-    wait_until_decided,
+    acknowledge_all, acquired_values, poll_count, read_values, share_consumer, start_at_the_beginning, topic,
+    unique, wait_until_decided,
 };
+
+const LIMIT: Duration = Duration::from_secs(20);
 
 pub async fn topics_and_offsets_are_administered(client: &Client) {
     let name = topic(client, "client-admin", 3).await;
@@ -99,7 +102,7 @@ pub async fn shared_records_are_consumed_released_rejected_and_renewed(client: &
     producer.flush().await.unwrap();
     let group = unique("client-share-group");
     let mut consumer = share_consumer(client, &group, &name).await;
-    let polls = poll_count(&mut consumer, 20, Duration::from_secs(20)).await;
+    let polls = poll_count(&mut consumer, 20, LIMIT).await;
     assert_eq!(acquired_values(&polls).len(), 20);
     assert!(consumer.acquisition_lock_timeout().is_some());
     assert!(consumer.share_group_metadata().member_epoch.0 > 0);
@@ -111,7 +114,7 @@ pub async fn shared_records_are_consumed_released_rejected_and_renewed(client: &
     acknowledge_all(&mut consumer, &polls, AcknowledgeType::Release);
     let released = consumer.commit_acknowledgements().await.unwrap();
     assert!(released.iter().all(|result| result.error.is_none()), "{released:?}");
-    let polls = poll_count(&mut consumer, 20, Duration::from_secs(20)).await;
+    let polls = poll_count(&mut consumer, 20, LIMIT).await;
     let values = acquired_values(&polls);
     assert_eq!(values.len(), 20);
     assert!(values.values().all(|count| *count == 2), "{values:?}");
@@ -142,7 +145,7 @@ pub async fn aborted_records_and_markers_are_gaps_of_a_share_group(client: &Clie
     }
     let group = unique("client-gaps-group");
     let mut consumer = share_consumer(client, &group, &name).await;
-    let polls = poll_count(&mut consumer, 5, Duration::from_secs(20)).await;
+    let polls = poll_count(&mut consumer, 5, LIMIT).await;
     assert_eq!(acquired_values(&polls).len(), 3);
     acknowledge_all(&mut consumer, &polls, AcknowledgeType::Accept);
     let accepted = consumer.commit_acknowledgements().await.unwrap();
@@ -167,4 +170,52 @@ pub async fn transactional_acknowledgements_are_refused_where_the_cluster_lacks_
     let acks = ShareAcknowledgements::default();
     let error = session.send_share_acknowledgements_to_transaction(&acks, &metadata).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+pub async fn records_of_a_consumer_that_vanished_go_to_another(client: &Client) {
+    let name = topic(client, "client-vanish", 1).await;
+    let mut producer = Producer::connect(client.clone(), WriterConfig::default()).await.unwrap();
+    for n in 0..10 {
+        producer.send(&name, None, Some(n.to_string().as_bytes()), &[]).await.unwrap();
+    }
+    producer.flush().await.unwrap();
+    let group = unique("client-vanish-group");
+    let mut first = share_consumer(client, &group, &name).await;
+    assert_eq!(acquired_values(&poll_count(&mut first, 10, LIMIT).await).len(), 10);
+    // Its connections close, and with them its session.
+    drop(first);
+    let mut second = share_consumer(client, &group, &name).await;
+    let values = acquired_values(&poll_count(&mut second, 10, LIMIT).await);
+    assert_eq!(values.len(), 10);
+    assert!(values.values().all(|count| *count == 2), "{values:?}");
+    second.close().await.unwrap();
+}
+
+pub async fn the_record_limit_is_kept_and_single_ranges_are_released(client: &Client) {
+    let name = topic(client, "client-limit", 1).await;
+    let mut producer = Producer::connect(client.clone(), WriterConfig::default()).await.unwrap();
+    for n in 0..10 {
+        producer.send(&name, None, Some(n.to_string().as_bytes()), &[]).await.unwrap();
+    }
+    producer.flush().await.unwrap();
+    let group = unique("client-limit-group");
+    start_at_the_beginning(client, &group).await;
+    let config = ShareConsumerConfig {
+        max_poll_records: 3,
+        acquire_mode: AcquireMode::RecordLimit,
+        prefetch: false,
+        ..ShareConsumerConfig::new(&group, [&name])
+    };
+    let mut consumer = ShareConsumer::join(client.clone(), config).await.unwrap();
+    let polls = poll_count(&mut consumer, 1, LIMIT).await;
+    assert_eq!(polls[0].acquired_count(), 3);
+    let one = &polls[0].partitions[0];
+    let range = OffsetRange { first: one.acquired[0].first, last: one.acquired[0].first };
+    let released = consumer.release(one.topic_id, one.partition, &[range]).await.unwrap();
+    assert_eq!((released.len(), released[0].error), (1, None));
+    // What was given back comes again; the two others are still ours.
+    let again = poll_count(&mut consumer, 1, LIMIT).await;
+    assert_eq!(again[0].partitions[0].delivery_count(range.first), Some(2));
+    assert_eq!(again[0].partitions[0].delivery_count(range.first.next()), None);
+    consumer.close().await.unwrap();
 }
