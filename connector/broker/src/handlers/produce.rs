@@ -40,8 +40,7 @@ pub(crate) async fn handle(
     context: &RequestContext,
     request: ProduceRequest,
 ) -> ProduceResponse {
-    let version =
-        if context.version >= FIRST_VERSION_2 { TransactionVersion::V2 } else { TransactionVersion::V1 };
+    let version = version_of(context.version);
     let refused = (!matches!(request.acks, -1..=1)).then_some(ErrorCode::InvalidRequiredAcks);
     let verified = match &request.transactional_id {
         Some(id) if refused.is_none() => verify(node, context.version, id, &request).await,
@@ -79,6 +78,11 @@ fn append(
     partition.append(&blob, Origin::Client { guard, version })
 }
 
+/// Rules that a transaction follows, by the version of the request.
+fn version_of(api_version: i16) -> TransactionVersion {
+    if api_version >= FIRST_VERSION_2 { TransactionVersion::V2 } else { TransactionVersion::V1 }
+}
+
 /// The broker's own topics are written by the broker only.
 fn writable(node: &Node, topic: &TopicName, index: i32) -> Result<Arc<Partition>, ErrorCode> {
     let partition = node.led(topic, PartitionIndex(index))?;
@@ -103,7 +107,7 @@ async fn verify(
             if !batch.header.is_transactional() {
                 continue;
             }
-            if let Some(guard) = partition.verification_guard(&batch) {
+            if let Some(guard) = partition.verification_guard(&batch, version_of(api_version)) {
                 guards.insert((topic.name.clone(), data.index), guard);
                 topics.entry(topic.name.clone()).or_default().push(data.index);
                 identity.get_or_insert(batch.header);

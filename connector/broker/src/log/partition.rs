@@ -9,7 +9,7 @@ use sharestream_wire::records::RawBatch;
 use tokio::sync::watch;
 
 use super::partition_log::{
-    AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, split_checked,
+    AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, TransactionVersion, split_checked,
 };
 use super::producer_state::{ProducerSummary, VerificationGuard};
 use crate::error::ErrorCode;
@@ -138,8 +138,12 @@ impl Partition {
     }
 
     /// The guard for a transactional batch that needs the coordinator's word; `None` when it needs none.
-    pub(crate) fn verification_guard(&self, batch: &RawBatch) -> Option<VerificationGuard> {
-        self.lock().verification_guard(batch)
+    pub(crate) fn verification_guard(
+        &self,
+        batch: &RawBatch,
+        version: TransactionVersion,
+    ) -> Option<VerificationGuard> {
+        self.lock().verification_guard(batch, version)
     }
 
     /// Deletes records below `offset`; gives the ends after it.

@@ -259,10 +259,12 @@ impl PartitionLog {
     }
 
     /// See [`ProducerStates::guard`]; `None` when the batch needs no word of the coordinator.
-    pub(crate) fn verification_guard(&mut self, batch: &RawBatch) -> Option<VerificationGuard> {
-        self.producers
-            .needs_verification(&batch.header)
-            .then(|| self.producers.guard(ProducerId(batch.header.producer_id)))
+    pub(crate) fn verification_guard(
+        &mut self,
+        batch: &RawBatch,
+        version: TransactionVersion,
+    ) -> Option<VerificationGuard> {
+        self.producers.needs_verification(&batch.header).then(|| self.producers.guard(&batch.header, version))
     }
 
     /// Moves the log's start forward, never beyond the high watermark; drops batches wholly below it.

@@ -18,9 +18,23 @@ const DEDUP_WINDOW: usize = 5;
 /// Shows that nothing ended the producer's transaction on this partition since the guard was given.
 ///
 /// A leader asks the transaction coordinator before it appends the first batch of a transaction. While it waits,
-/// a marker may pass; the guard then no longer fits and the append is refused.
+/// the marker of that transaction may pass; the guard then no longer fits and the append is refused. The marker of the
+/// transaction before may pass as well, and under version 2 it can be told apart: it carries the guarded epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VerificationGuard(u64);
+pub(crate) struct VerificationGuard {
+    number: u64,
+    epoch: ProducerEpoch,
+    version: TransactionVersion,
+}
+
+impl VerificationGuard {
+    fn survives(&self, marker: &Marker) -> bool {
+        match self.version {
+            TransactionVersion::V1 => false,
+            TransactionVersion::V2 => marker.producer_epoch <= self.epoch,
+        }
+    }
+}
 
 /// One batch in the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,13 +174,18 @@ impl ProducerStates {
         })
     }
 
-    /// The guard of a producer that is about to be verified; the same one until a marker passes.
-    pub(crate) fn guard(&mut self, producer_id: ProducerId) -> VerificationGuard {
-        let last = &mut self.last_guard;
-        *self.guards.entry(producer_id).or_insert_with(|| {
-            *last += 1;
-            VerificationGuard(*last)
-        })
+    /// The guard for a batch that is about to be verified; the same one until a marker ends it.
+    pub(crate) fn guard(&mut self, header: &BatchHeader, version: TransactionVersion) -> VerificationGuard {
+        let (producer_id, epoch) = (ProducerId(header.producer_id), epoch_of(header));
+        match self.guards.get(&producer_id) {
+            Some(guard) if guard.epoch == epoch && guard.version == version => *guard,
+            Some(_) | None => {
+                self.last_guard += 1;
+                let guard = VerificationGuard { number: self.last_guard, epoch, version };
+                self.guards.insert(producer_id, guard);
+                guard
+            }
+        }
     }
 
     /// Takes in a batch that was appended at `base_offset`.
@@ -231,7 +250,9 @@ impl ProducerStates {
 
     /// Takes in a marker that was appended at `offset`; gives the first offset of the transaction that it ended.
     pub(crate) fn marked(&mut self, marker: &Marker, offset: Offset, now_ms: i64) -> Option<Offset> {
-        self.guards.remove(&marker.producer_id);
+        if self.guards.get(&marker.producer_id).is_some_and(|guard| !guard.survives(marker)) {
+            self.guards.remove(&marker.producer_id);
+        }
         let known =
             self.producers.entry(marker.producer_id).or_insert_with(|| Producer::new(marker.producer_epoch));
         let ended = known.open.take();

@@ -27,16 +27,18 @@ fn batch(producer: i64, epoch: i16, sequence: i32, transactional: bool, count: u
 
 fn append(log: &mut PartitionLog, blob: &Bytes) -> Result<AppendInfo, ErrorCode> {
     let raw = RawBatch::from_bytes(blob.clone()).unwrap();
-    let guard = raw.header.is_transactional().then(|| log.verification_guard(&raw)).flatten();
-    append_with(log, blob, guard)
+    let verify = raw.header.is_transactional();
+    let guard = verify.then(|| log.verification_guard(&raw, TransactionVersion::V2)).flatten();
+    append_with(log, blob, guard, TransactionVersion::V2)
 }
 
 fn append_with(
     log: &mut PartitionLog,
     blob: &Bytes,
     guard: Option<VerificationGuard>,
+    version: TransactionVersion,
 ) -> Result<AppendInfo, ErrorCode> {
-    let origin = Origin::Client { guard, version: TransactionVersion::V2 };
+    let origin = Origin::Client { guard, version };
     log.append(split_checked(blob, origin, BYTES_MAX)?, origin, EPOCH)
 }
 
@@ -53,23 +55,30 @@ fn marker(producer: i64, epoch: i16, commit: bool) -> Marker {
 fn a_first_batch_without_the_coordinators_word_is_refused() {
     let mut log = PartitionLog::default();
     let blob = batch(1, 0, 0, true, 1);
-    assert_eq!(append_with(&mut log, &blob, None), Err(ErrorCode::InvalidTxnState));
+    assert_eq!(append_with(&mut log, &blob, None, TransactionVersion::V2), Err(ErrorCode::InvalidTxnState));
     assert!(append(&mut log, &blob).is_ok());
     // The second batch of the transaction needs none.
-    assert!(append_with(&mut log, &batch(1, 0, 1, true, 1), None).is_ok());
+    assert!(append_with(&mut log, &batch(1, 0, 1, true, 1), None, TransactionVersion::V2).is_ok());
 }
 
 #[test]
 fn a_marker_between_the_coordinators_word_and_the_append_makes_the_append_fail() {
-    for epoch in [0, 1] {
+    use TransactionVersion::{V1, V2};
+    // Under version 2 the marker of epoch 0 belongs to the transaction before, whose end the coordinator waited for.
+    let cases = [
+        (V1, 0, Err(ErrorCode::InvalidTxnState)),
+        (V1, 1, Err(ErrorCode::InvalidProducerEpoch)),
+        (V2, 0, Ok(Offset(1))),
+        (V2, 1, Err(ErrorCode::InvalidProducerEpoch)),
+    ];
+    for (version, marker_epoch, expected) in cases {
         let mut log = PartitionLog::default();
         let blob = batch(1, 0, 0, true, 1);
-        let guard = log.verification_guard(&RawBatch::from_bytes(blob.clone()).unwrap());
+        let guard = log.verification_guard(&RawBatch::from_bytes(blob.clone()).unwrap(), version);
         assert!(guard.is_some());
-        log.append_marker(&marker(1, epoch, false), 0, EPOCH).unwrap();
-        let late = append_with(&mut log, &blob, guard);
-        let expected = if epoch == 0 { ErrorCode::InvalidTxnState } else { ErrorCode::InvalidProducerEpoch };
-        assert_eq!(late, Err(expected), "marker of epoch {epoch}");
+        log.append_marker(&marker(1, marker_epoch, false), 0, EPOCH).unwrap();
+        let appended = append_with(&mut log, &blob, guard, version).map(|info| info.base_offset);
+        assert_eq!(appended, expected, "{version:?}, marker of epoch {marker_epoch}");
     }
 }
 
