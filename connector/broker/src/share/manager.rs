@@ -11,11 +11,11 @@ use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
 
-use super::durable::ShareKey;
+use super::durable::{DurableState, ShareKey};
 use super::leader::{LeaderWrite, ShareLeader, limits_of};
 use super::record_state::{Marker, MemberId};
 use super::session::{SessionKey, Sessions};
-use super::share_partition::{AckBatch, AckError, SharePartition};
+use super::share_partition::{AckBatch, AckError, PendingWrite, SharePartition};
 use crate::error::ErrorCode;
 use crate::group::config::{GroupSettings, OffsetReset};
 use crate::handlers::ConnectionId;
@@ -109,6 +109,7 @@ impl ShareManager {
         let mut writes = Vec::new();
         for leader in self.loaded().into_iter().filter(of_group) {
             if let Ok(Some(pending)) = leader.with(|partition| partition.close_session(&session.member)) {
+                name_archived(&leader, &pending);
                 writes.push((leader, LeaderWrite::Runs(pending)));
             }
         }
@@ -169,6 +170,7 @@ impl ShareManager {
         for leader in self.loaded() {
             if let Ok(Some(pending)) = leader.with(|partition| partition.expire_locks(now)) {
                 info!(share_partition = %leader.key, "acquisition locks expired");
+                name_archived(&leader, &pending);
                 writes.push((leader, LeaderWrite::Runs(pending)));
             }
         }
@@ -225,6 +227,14 @@ impl ShareManager {
             results[index] = result;
         }
         results
+    }
+}
+
+/// Nothing is given up silently: records that used up their deliveries are named.
+fn name_archived(leader: &ShareLeader, pending: &PendingWrite) {
+    for batch in pending.batches.iter().filter(|batch| batch.state == DurableState::Archived) {
+        let (range, delivery_count) = (batch.range, batch.delivery_count);
+        warn!(share_partition = %leader.key, %range, delivery_count, "records are archived: out of deliveries");
     }
 }
 

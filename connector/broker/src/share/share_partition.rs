@@ -8,6 +8,9 @@
 //! offset. In batch-optimised mode the last batch may pass that bound and `max_records`, so that batches stay whole;
 //! in record-limit mode both are strict.
 
+mod acquire;
+mod refresh;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,7 +21,7 @@ use sharestream_wire::messages::AcknowledgementBatch;
 use super::durable::{DurableShare, DurableState, OffsetRange, StateBatch};
 use super::record_state::{
     Acknowledgement, Attempts, Event, Intent, InvalidRecordState, Marker, MemberId, RecordState, StageWrite,
-    Staged, Transition, TxnOutcome, WriteId,
+    Staged, Transition, WriteId,
 };
 use super::window::{Run, Window};
 
@@ -227,114 +230,6 @@ impl SharePartition {
         self.limits.max_record_locks - self.window.span()
     }
 
-    /// Acquires for `member` from `batches` (ascending) until `max_records` or the window is used up.
-    pub(crate) fn acquire(
-        &mut self,
-        member: &MemberId,
-        batches: &[LogBatch],
-        max_records: i64,
-        mode: AcquireMode,
-        now: Instant,
-    ) -> Acquisition {
-        let lock_deadline = now + self.limits.lock_duration;
-        let mut taken = Taken { left: max_records, mode, acquired: Vec::new() };
-        let mut skipped = Vec::new();
-        for batch in batches {
-            if taken.left <= 0 {
-                break;
-            }
-            self.acquire_again(member, batch, lock_deadline, &mut taken, &mut skipped);
-            if taken.left <= 0 && batch.range.last >= self.window.end() {
-                break;
-            }
-            if batch.range.last >= self.window.end()
-                && !self.acquire_new(member, batch, lock_deadline, &mut taken, &mut skipped)
-            {
-                break;
-            }
-        }
-        if !taken.acquired.is_empty() {
-            self.arm(lock_deadline);
-        }
-        let write = (!skipped.is_empty()).then(|| self.skip(&skipped));
-        Acquisition { acquired: taken.acquired, write }
-    }
-
-    /// Takes the available runs of `batch` inside the window.
-    fn acquire_again(
-        &mut self,
-        member: &MemberId,
-        batch: &LogBatch,
-        lock_deadline: Instant,
-        taken: &mut Taken,
-        skipped: &mut Vec<OffsetRange>,
-    ) {
-        let available: Vec<OffsetRange> = self
-            .window
-            .overlapping(batch.range)
-            .filter(|(_, run)| run.state == RecordState::Available)
-            .map(|(range, _)| range)
-            .collect();
-        for range in available {
-            if batch.aborted {
-                skipped.push(range);
-                continue;
-            }
-            let Some(range) = taken.clip(range) else { return };
-            let event = Event::Acquire { member, lock_deadline };
-            let limit = self.limits.delivery_count_limit;
-            self.window.update(range, |range, run| {
-                if step(run, &event, limit) {
-                    run.delivery_count = run.delivery_count.saturating_add(1);
-                    taken.add(range, run.delivery_count);
-                }
-            });
-        }
-    }
-
-    /// Takes the offsets of `batch` beyond the window, and those skipped by the log before it. False when the
-    /// window is full.
-    fn acquire_new(
-        &mut self,
-        member: &MemberId,
-        batch: &LogBatch,
-        lock_deadline: Instant,
-        taken: &mut Taken,
-        skipped: &mut Vec<OffsetRange>,
-    ) -> bool {
-        let room = self.room();
-        if room <= 0 {
-            return false;
-        }
-        let Some(range) = OffsetRange::new(self.window.end(), batch.range.last) else { return true };
-        if batch.aborted {
-            self.window.push(range.last, 0, RecordState::Available);
-            skipped.push(range);
-            return true;
-        }
-        let whole = match taken.mode {
-            AcquireMode::BatchOptimized => range,
-            AcquireMode::RecordLimit => {
-                let count = room.min(taken.left).min(range.count());
-                OffsetRange { first: range.first, last: range.first.plus(count - 1) }
-            }
-        };
-        let state = RecordState::Acquired { holder: member.clone(), lock_deadline };
-        self.window.push(whole.last, 1, state);
-        taken.left -= whole.count();
-        taken.add(whole, 1);
-        whole == range
-    }
-
-    fn skip(&mut self, skipped: &[OffsetRange]) -> PendingWrite {
-        let write = self.new_write();
-        let mut batches = Vec::new();
-        for range in skipped {
-            self.change(*range, &Event::Skip { write }, &mut batches);
-        }
-        PendingWrite { id: write, batches }
-    }
-
     /// Applies ordinary acknowledgements of `member`, all or none. Offsets below the start offset are done already
     /// and ignored, as in Kafka. None when nothing has to be written (renewals only).
     pub(crate) fn acknowledge(
@@ -488,31 +383,6 @@ impl SharePartition {
         resolved
     }
 
-    /// Resolves runs that were durably pending when a read of the durable state began (`pending`) and are not any
-    /// more in what it gave. Runs that were staged since, or by another transaction, are untouched. True when a run
-    /// was resolved.
-    pub(crate) fn refresh(&mut self, pending: &[(OffsetRange, Staged)], durable: &DurableShare) -> bool {
-        let mut resolved = false;
-        for (range, staged) in pending {
-            for (part, outcome) in ended_parts(*range, staged, durable) {
-                let marker = Marker {
-                    producer_id: staged.producer_id,
-                    producer_epoch: ProducerEpoch(staged.producer_epoch.0.saturating_add(1)),
-                    outcome,
-                };
-                let limit = self.limits.delivery_count_limit;
-                self.window.update(part, |_, run| {
-                    let same = RecordState::TxnPending { staged: *staged, write: StageWrite::Durable };
-                    if run.state == same {
-                        resolved |= step(run, &Event::Resolve { marker }, limit);
-                    }
-                });
-            }
-        }
-        self.window.advance();
-        resolved
-    }
-
     /// Retention removed everything below `log_start` from the log. True when the start offset moved and has to
     /// be written.
     pub(crate) fn drop_below(&mut self, log_start: Offset) -> bool {
@@ -627,39 +497,6 @@ impl SharePartition {
     }
 }
 
-/// The parts of a pending run that are not pending in the durable state any more, and how they ended: available, or
-/// not mentioned, is an abort; an end state, or below the start offset, is a commit.
-fn ended_parts(
-    range: OffsetRange,
-    staged: &Staged,
-    durable: &DurableShare,
-) -> Vec<(OffsetRange, TxnOutcome)> {
-    let mut parts = Vec::new();
-    let mut at = range.first;
-    if let Some(start) = durable.start_offset
-        && let Some(done) = OffsetRange::new(at, range.last.min(Offset(start.0 - 1)))
-    {
-        parts.push((done, TxnOutcome::Commit));
-        at = done.last.next();
-    }
-    for batch in &durable.batches {
-        let Some(part) = batch.range.intersect(OffsetRange { first: at, last: range.last.max(at) }) else {
-            continue;
-        };
-        if let Some(hole) = OffsetRange::new(at, Offset(part.first.0 - 1)) {
-            parts.push((hole, TxnOutcome::Abort));
-        }
-        match batch.state {
-            DurableState::TxnPending(still) if still == *staged => {}
-            DurableState::TxnPending(_) | DurableState::Available => parts.push((part, TxnOutcome::Abort)),
-            DurableState::Acknowledged | DurableState::Archived => parts.push((part, TxnOutcome::Commit)),
-        }
-        at = part.last.next();
-    }
-    parts.extend(OffsetRange::new(at, range.last).map(|rest| (rest, TxnOutcome::Abort)));
-    parts
-}
-
 /// Applies `event` to a run. True when the state changed or has to be written again.
 fn step(run: &mut Run, event: &Event<'_>, limit: u16) -> bool {
     match run.state.apply(event, Attempts { delivery_count: run.delivery_count, limit }) {
@@ -706,36 +543,6 @@ fn push_batch(batches: &mut Vec<StateBatch>, batch: StateBatch) {
             last.range.last = batch.range.last;
         }
         Some(_) | None => batches.push(batch),
-    }
-}
-
-/// What one acquisition has taken so far.
-struct Taken {
-    left: i64,
-    mode: AcquireMode,
-    acquired: Vec<AcquiredRange>,
-}
-
-impl Taken {
-    /// The part of `range` that may be taken; counts it as taken.
-    fn clip(&mut self, range: OffsetRange) -> Option<OffsetRange> {
-        let range = match self.mode {
-            AcquireMode::BatchOptimized => Some(range),
-            AcquireMode::RecordLimit => {
-                OffsetRange::new(range.first, range.last.min(range.first.plus(self.left - 1)))
-            }
-        }?;
-        self.left -= range.count();
-        Some(range)
-    }
-
-    fn add(&mut self, range: OffsetRange, delivery_count: u16) {
-        match self.acquired.last_mut() {
-            Some(last) if last.range.last.next() == range.first && last.delivery_count == delivery_count => {
-                last.range.last = range.last;
-            }
-            Some(_) | None => self.acquired.push(AcquiredRange { range, delivery_count }),
-        }
     }
 }
 
