@@ -2,24 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use arrow_schema::{DataType, TimeUnit};
+use sharestream_kafka::formats::{Column, ColumnType};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::model::Column;
 use super::reader::{At, Section, string_value, wrong_type};
 use super::report::Problems;
 use super::suggest;
 
-/// Type names of a job file. A `?` behind the name allows null.
-const TYPES: [&str; 13] = [
-    "Boolean", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
-    "String", "Timestamp",
-];
-
 /// Reads `columns`: a list of `{ name, type, nullable }`, or a table of `name = "type"` in the order of the text.
 pub(crate) fn read(section: &mut Section<'_>, problems: &mut Problems) -> Option<Vec<At<Column>>> {
-    let example = "columns = [{ name = \"id\", type = \"Int64\" }]";
+    let example = "columns = [{ name = \"id\", type = \"int64\" }]";
     if !section.require("columns", example, problems) {
         return None;
     }
@@ -43,7 +36,7 @@ fn from_item(item: &Spanned<DeValue<'_>>, problems: &mut Problems) -> Option<At<
     };
     let mut column = Section::new("source.columns", item.span(), table);
     let name = column.required_string("name", "id", problems);
-    let type_name = column.required_string("type", "Int64", problems);
+    let type_name = column.required_string("type", "int64", problems);
     let nullable = match column.value("nullable") {
         None => false,
         Some(value) => match value.get_ref() {
@@ -56,8 +49,8 @@ fn from_item(item: &Spanned<DeValue<'_>>, problems: &mut Problems) -> Option<At<
     };
     column.finish(problems);
     let (name, type_name) = (name?, type_name?);
-    let (data_type, marked) = data_type(&type_name, problems)?;
-    Some(At::new(Column { name: name.value, data_type, nullable: nullable || marked }, name.span))
+    let (column_type, marked) = column_type(&type_name, problems)?;
+    Some(At::new(Column { name: name.value, column_type, nullable: nullable || marked }, name.span))
 }
 
 fn from_table(table: &DeTable<'_>, problems: &mut Problems) -> Vec<At<Column>> {
@@ -69,8 +62,8 @@ fn from_table(table: &DeTable<'_>, problems: &mut Problems) -> Vec<At<Column>> {
         let Some(type_name) = string_value(value, &format!("source.columns.{}", name.get_ref()), problems) else {
             continue;
         };
-        if let Some((data_type, nullable)) = data_type(&type_name, problems) {
-            columns.push(At::new(Column { name: name.get_ref().to_string(), data_type, nullable }, name.span()));
+        if let Some((column_type, nullable)) = column_type(&type_name, problems) {
+            columns.push(At::new(Column { name: name.get_ref().to_string(), column_type, nullable }, name.span()));
         }
     }
     columns
@@ -94,34 +87,25 @@ fn check_names(columns: &[At<Column>], list: &Spanned<DeValue<'_>>, problems: &m
     }
 }
 
-/// The Arrow type that a name means, and whether it ends with the `?` that allows null.
-fn data_type(name: &At<String>, problems: &mut Problems) -> Option<(DataType, bool)> {
+/// The type that a name means, and whether it ends with the `?` that allows null.
+fn column_type(name: &At<String>, problems: &mut Problems) -> Option<(ColumnType, bool)> {
     let (word, nullable) = match name.value.strip_suffix('?') {
         Some(word) => (word.trim_end(), true),
         None => (name.value.as_str(), false),
     };
-    let data_type = match word.to_ascii_lowercase().as_str() {
-        "boolean" | "bool" => DataType::Boolean,
-        "int8" => DataType::Int8,
-        "int16" => DataType::Int16,
-        "int32" | "int" => DataType::Int32,
-        "int64" | "bigint" => DataType::Int64,
-        "uint8" => DataType::UInt8,
-        "uint16" => DataType::UInt16,
-        "uint32" => DataType::UInt32,
-        "uint64" => DataType::UInt64,
-        "float32" => DataType::Float32,
-        "float64" | "double" => DataType::Float64,
-        "string" | "utf8" | "text" => DataType::Utf8,
-        "timestamp" => DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into())),
-        _ => {
-            let help = match suggest::nearest(word, TYPES) {
-                Some(near) => format!("did you mean \"{near}\"? (one of {})", TYPES.join(", ")),
-                None => format!("use one of {}; a ? behind it allows null", TYPES.join(", ")),
-            };
-            problems.add_with_help(&name.span, format!("'{}' is not a column type", name.value), help);
-            return None;
-        }
+    let word = match word.to_ascii_lowercase() {
+        word if word == "bool" => "boolean".to_owned(),
+        word if word == "utf8" => "string".to_owned(),
+        word => word,
     };
-    Some((data_type, nullable))
+    if let Some(column_type) = ColumnType::from_name(&word) {
+        return Some((column_type, nullable));
+    }
+    let names: Vec<&str> = ColumnType::ALL.iter().map(|known| known.name()).collect();
+    let help = match suggest::nearest(&word, names.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"? (one of {}; a ? behind it allows null)", names.join(", ")),
+        None => format!("use one of {}; a ? behind it allows null", names.join(", ")),
+    };
+    problems.add_with_help(&name.span, format!("'{}' is not a column type", name.value), help);
+    None
 }

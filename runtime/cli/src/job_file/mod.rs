@@ -15,10 +15,7 @@ use std::path::Path;
 use anyhow::Context;
 use toml::de::DeTable;
 
-pub(crate) use model::{
-    AckModeSetting, Brokers, CheckpointSettings, Column, JobFile, SinkFormat, SinkSettings, SourceFormat,
-    SourceSettings, Sql,
-};
+pub(crate) use model::{AckModeSetting, Brokers, JobFile};
 pub(crate) use report::JobFileError;
 
 /// Reads the job file at `path`.
@@ -43,5 +40,35 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<JobFile, JobFileError> {
     match sections::read(file, path, text, &mut problems) {
         Some(job) if problems.is_empty() => Ok(job),
         _ => Err(problems.into_error(path, text)),
+    }
+}
+
+impl JobFile {
+    /// A fault in the SQL as a fault of the file; `line` and `column` count from 1 within the statement.
+    pub(crate) fn sql_fault(
+        &self,
+        place: Option<(u64, u64)>,
+        message: impl Into<String>,
+        help: Option<String>,
+    ) -> JobFileError {
+        let start = self.transform.as_ref().map_or(0, |sql| sql.start);
+        let (line, column) = place.unwrap_or((1, 1));
+        let statement = self.text.get(start..).unwrap_or("");
+        let before: usize = statement
+            .split_inclusive('\n')
+            .take(usize::try_from(line.saturating_sub(1)).unwrap_or(0))
+            .map(str::len)
+            .sum();
+        let rest = statement.get(before..).unwrap_or("");
+        let columns = usize::try_from(column.saturating_sub(1)).unwrap_or(0);
+        let at = start + before + rest.chars().take(columns).map(char::len_utf8).sum::<usize>();
+        let word: usize = self.text.get(at..).unwrap_or("").chars().take_while(|c| c.is_alphanumeric() || *c == '_').count();
+        let mut problems = report::Problems::default();
+        let span = at..at + word.max(1);
+        match help {
+            Some(help) => problems.add_with_help(&span, message, help),
+            None => problems.add(&span, message),
+        }
+        problems.into_error(&self.path, &self.text)
     }
 }

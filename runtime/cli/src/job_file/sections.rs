@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sharestream_base::HostPort;
+use sharestream_kafka::formats::{Column, CsvFormat, CsvOutput, Format, JsonFormat, OutputFormat};
 
 use super::columns;
 use super::group_config;
-use super::model::{
-    AckModeSetting, Brokers, CheckpointSettings, Column, JobFile, SinkFormat, SinkSettings, SourceFormat,
-    SourceSettings, Sql,
-};
+use super::model::{AckModeSetting, Brokers, CheckpointSettings, JobFile, SinkSettings, SourceSettings, Sql};
 use super::reader::{At, Section};
 use super::report::Problems;
 use super::suggest;
@@ -55,6 +53,7 @@ pub(crate) fn read(mut file: Section<'_>, path: &Path, text: &str, problems: &mu
     let (job, instance) = job?;
     Some(JobFile {
         path: path.to_owned(),
+        text: text.to_owned(),
         job,
         instance,
         source: source?,
@@ -142,12 +141,13 @@ enum FormatName {
     Raw,
 }
 
-fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<SourceFormat> {
+fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<Format> {
     const NAMES: [(&str, FormatName); 3] =
         [("csv", FormatName::Csv), ("json", FormatName::Json), ("raw", FormatName::Raw)];
     let there = section.require("format", "format = \"csv\" (or json, raw)", problems);
     let format = if there { section.one_of("format", &NAMES, problems) } else { None };
     let nulls = section.strings("nulls", problems);
+    let delimiter = section.string("delimiter", problems);
     // Columns are read even where they make no sense, so that the fault is named and not "unknown key".
     let has_columns = section.table().contains_key("columns");
     let wants_columns = format.as_ref().is_some_and(|format| !matches!(format.value, FormatName::Raw));
@@ -156,22 +156,40 @@ fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Prob
     named.columns = columns.clone();
     let columns = columns.map(|columns| columns.into_iter().map(|column| column.value).collect());
     let format = format?;
-    if let (Some(nulls), FormatName::Json | FormatName::Raw) = (&nulls, format.value) {
-        let span = nulls.first().map_or_else(|| format.span.clone(), |null| null.span.clone());
-        problems.add_with_help(&span, "source.nulls is for format = \"csv\" only", "remove it: JSON has its own null");
+    let for_csv = [
+        ("source.nulls", nulls.as_ref().map(|nulls| nulls.first().map_or(&format.span, |null| &null.span))),
+        ("source.delimiter", delimiter.as_ref().map(|delimiter| &delimiter.span)),
+    ];
+    for (name, span) in for_csv {
+        if let (Some(span), FormatName::Json | FormatName::Raw) = (span, format.value) {
+            problems.add_with_help(span, format!("{name} is for format = \"csv\" only"), "remove it");
+        }
     }
     match format.value {
         FormatName::Csv => {
-            let nulls = nulls.map(|nulls| nulls.into_iter().map(|null| null.value).collect());
-            Some(SourceFormat::Csv { columns: columns?, nulls: nulls.unwrap_or_else(|| vec![String::new()]) })
+            let nulls = nulls.unwrap_or_default().into_iter().map(|null| null.value).collect();
+            let delimiter = delimiter.map_or(Some(','), |delimiter| read_delimiter(&delimiter, problems));
+            Some(Format::Csv(CsvFormat { columns: columns?, delimiter: delimiter?, nulls }))
         }
-        FormatName::Json => Some(SourceFormat::Json { columns: columns? }),
+        FormatName::Json => Some(Format::Json(JsonFormat { columns: columns?, strict: false })),
         FormatName::Raw => {
             if has_columns {
                 let message = "source.columns cannot be used with format = \"raw\"";
                 problems.add_with_help(&format.span, message, "raw records have one column, 'value'; remove one of the two");
             }
-            Some(SourceFormat::Raw)
+            Some(Format::Raw)
+        }
+    }
+}
+
+fn read_delimiter(text: &At<String>, problems: &mut Problems) -> Option<char> {
+    let mut chars = text.value.chars();
+    match (chars.next(), chars.next()) {
+        (Some(one), None) if one.is_ascii() && !matches!(one, '"' | '\n' | '\r') => Some(one),
+        _ => {
+            let message = format!("source.delimiter cannot be {:?}", text.value);
+            problems.add_with_help(&text.span, message, "use one ASCII character, for example \";\"");
+            None
         }
     }
 }
@@ -188,16 +206,25 @@ fn read_transform(
     named.transform = Some(sql.span.clone());
     // The newline right behind """ is not part of the string, so the statement starts on the next line.
     let opening = text.get(sql.span.clone()).unwrap_or("");
-    let skipped = ["\"\"\"\n", "\"\"\"\r\n", "'''\n", "'''\r\n"].iter().any(|open| opening.starts_with(open));
-    let line = text[..sql.span.start].matches('\n').count() + 1 + usize::from(skipped);
-    Some(Sql { text: sql.value, first_line: line })
+    let quotes = if opening.starts_with("\"\"\"") || opening.starts_with("'''") { 3 } else { 1 };
+    let body = &opening[quotes.min(opening.len())..];
+    let skipped = match (quotes, body) {
+        (3, body) if body.starts_with("\r\n") => 2,
+        (3, body) if body.starts_with('\n') => 1,
+        _ => 0,
+    };
+    Some(Sql { text: sql.value, start: sql.span.start + quotes + skipped })
 }
 
 fn read_sink(mut section: Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<SinkSettings> {
-    const FORMATS: [(&str, SinkFormat); 2] = [("json", SinkFormat::Json), ("csv", SinkFormat::Csv)];
+    let formats = [
+        ("json", OutputFormat::Json),
+        ("csv", OutputFormat::Csv(CsvOutput::default())),
+        ("raw", OutputFormat::Raw),
+    ];
     let topic = section.required_string("topic", "delayed-flights", problems);
     let key = section.string("key", problems);
-    let format = section.one_of("format", &FORMATS, problems);
+    let format = section.one_of("format", &formats, problems);
     let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
     let partitions = section.integer("partitions", 1..=10_000, problems);
     section.finish(problems);
@@ -215,7 +242,7 @@ fn read_sink(mut section: Section<'_>, named: &mut Named, problems: &mut Problem
     Some(SinkSettings {
         topic: topic?.value,
         key: key.map(|key| key.value),
-        format: format.map_or(SinkFormat::Json, |format| format.value),
+        format: format.map_or(OutputFormat::Json, |format| format.value),
         parallelism: subtasks(parallelism),
         partitions: partitions.and_then(|partitions| i32::try_from(partitions.value).ok()),
     })

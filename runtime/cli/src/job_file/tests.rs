@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use arrow_schema::DataType;
+use sharestream_kafka::formats::{Column, ColumnType, Format};
 
+use super::model::CheckpointSettings;
 use super::*;
 
 fn errors(text: &str) -> String {
@@ -33,12 +34,12 @@ fn the_example_is_a_job_without_faults() {
     let text = include_str!("../../../../examples/flights/job.toml");
     let job = parse(Path::new("examples/flights/job.toml"), text).unwrap();
     assert_eq!((job.job.as_str(), job.instance.as_str()), ("delayed-flights", "main"));
-    assert_eq!(job.source.format.schema().fields().len(), 19);
+    assert_eq!(job.source.format.user_schema().fields().len(), 19);
     assert_eq!(job.source.group_config["share.partition.max.record.locks"], "4000");
     assert_eq!(job.checkpoint.directory.as_deref(), Some(Path::new("examples/flights/checkpoints")));
     let sql = job.transform.unwrap();
     assert!(sql.text.starts_with("SELECT"), "{}", sql.text);
-    assert!(text.lines().nth(sql.first_line - 1).unwrap().starts_with("SELECT"));
+    assert!(text[sql.start..].starts_with("SELECT carrier"));
 }
 
 #[test]
@@ -48,20 +49,21 @@ fn defaults_are_filled_in() {
     assert_eq!((job.source.parallelism, job.sink.parallelism), (1, 1));
     assert_eq!(job.checkpoint, CheckpointSettings { directory: None, interval: Duration::from_millis(200) });
     assert_eq!((job.ack_mode, job.transform, job.dead_letter_topic), (AckModeSetting::Auto, None, None));
-    let SourceFormat::Csv { columns, nulls } = job.source.format else { panic!("csv was written") };
-    assert_eq!(nulls, [""]);
-    assert_eq!(columns[1], Column { name: "delay".into(), data_type: DataType::Int64, nullable: true });
+    let Format::Csv(csv) = job.source.format else { panic!("csv was written") };
+    assert_eq!((csv.delimiter, csv.nulls.len()), (',', 0));
+    assert_eq!(csv.columns[0], Column::new("carrier", ColumnType::String).not_null());
+    assert_eq!(csv.columns[1], Column::new("delay", ColumnType::Int64));
 }
 
 #[test]
 fn columns_of_a_table_keep_the_order_of_the_text() {
     let text = edited(
         "columns = [{ name = \"carrier\", type = \"String\" }, { name = \"delay\", type = \"Int64?\" }]",
-        "columns = { zulu = \"Int8\", carrier = \"String?\", alpha = \"bool\" }",
+        "columns = { zulu = \"Int32\", carrier = \"String?\", alpha = \"bool\" }",
     );
     let job = parse(Path::new("job.toml"), &text).unwrap();
     let names: Vec<String> =
-        job.source.format.schema().fields().iter().map(|field| field.name().clone()).collect();
+        job.source.format.user_schema().fields().iter().map(|field| field.name().clone()).collect();
     assert_eq!(names, ["zulu", "carrier", "alpha"]);
 }
 
@@ -130,14 +132,15 @@ job.toml:11:2: unknown section 'checkpiont'
 
 #[test]
 fn each_fault_names_its_place_and_its_remedy() {
-    let cases: [(&str, &str, &str, &str); 22] = [
+    let cases: [(&str, &str, &str, &str); 23] = [
         ("[sink]\ntopic = \"delayed\"\nkey = \"carrier\"\n", "", "job.toml:9:1: section [sink] is missing", "[sink]"),
-        ("\"Int64?\"", "\"Itn64\"", "'Itn64' is not a column type", "did you mean \"Int64\"?"),
+        ("\"Int64?\"", "\"Itn64\"", "'Itn64' is not a column type", "did you mean \"int64\"?"),
         ("\"delay\"", "\"carrier\"", "column 'carrier' is named twice (columns 1 and 2)", "^"),
         ("\"delay\"", "\"_offset\"", "column '_offset' cannot start with '_'", "record's own columns"),
         ("\"Int64?\" }]", "\"Int64?\", nulable = true }]", "unknown key 'nulable'", "did you mean 'nullable'?"),
         ("format = \"csv\"\ncolumns", "format = \"raw\"\ncolumns", "cannot be used with format = \"raw\"", "'value'"),
-        ("format = \"csv\"", "format = \"json\"\nnulls = [\"NA\"]", "source.nulls is for format = \"csv\" only", "null"),
+        ("format = \"csv\"", "format = \"json\"\nnulls = [\"NA\"]", "source.nulls is for format = \"csv\" only", "remove it"),
+        ("format = \"csv\"", "format = \"csv\"\ndelimiter = \";;\"", "source.delimiter cannot be \";;\"", "one ASCII"),
         ("key = \"carrier\"", "key = \"carier\"", "sink.key 'carier' is not a column", "did you mean \"carrier\"?"),
         ("\"delayed\"", "\"flights\"", "sink.topic 'flights' is also a source", "another topic"),
         ("[sink]", "[dead_letter]\ntopic = \"flights\"\n[sink]", "dead_letter.topic 'flights' is also a source", "^"),
@@ -177,5 +180,20 @@ fn group_settings_are_checked_under_kafkas_names() {
     for (line, expected) in cases {
         let found = errors(&edited("[sink]", &format!("[source.group_config]\n{line}\n[sink]")));
         assert!(found.contains(expected), "{expected} in\n{found}");
+    }
+}
+
+#[test]
+fn a_fault_in_the_sql_is_placed_in_the_file() {
+    let cases = [
+        ("sql = \"SELECT carier FROM source\"", (1, 8), "job.toml:10:16: no such column"),
+        ("sql = \"\"\"\nSELECT\n  carier FROM source\n\"\"\"", (2, 3), "job.toml:12:3: no such column"),
+        ("sql = '''SELECT carier FROM source'''", (1, 8), "job.toml:10:18: no such column"),
+    ];
+    for (line, place, expected) in cases {
+        let text = edited("[sink]", &format!("[transform]\n{line}\n[sink]"));
+        let job = parse(Path::new("job.toml"), &text).unwrap();
+        let found = job.sql_fault(Some(place), "no such column", Some("did you mean carrier?".into())).to_string();
+        assert!(found.starts_with(expected) && found.contains("^^^^^^\n"), "{expected} in\n{found}");
     }
 }

@@ -120,17 +120,39 @@ fn apply_claims(window: &mut Window<'_>, claims: &[&Claim], exactly_once: bool, 
             fate.claims = fate.claims.saturating_add(1);
         }
     }
-    let mut offset = window.base;
-    for index in 0..window.fates.len() {
-        let claims = window.fates[index].claims;
-        if claims > 1 && exactly_once {
-            let violation = window.violation(Fault::DecidedTwice, offset);
-            report.violated(violation, 1);
-        } else if claims > 1 {
-            report.decided_twice += 1;
+    let mut index = 0;
+    while index < window.fates.len() {
+        let count = window.fates[index..].iter().take_while(|fate| fate.claims > 1).count();
+        if count > 0 {
+            let first = window.base + i64::try_from(index).unwrap_or(i64::MAX);
+            note_overlap(window, claims, (first, count), exactly_once, report);
         }
-        offset += 1;
+        index += count.max(1);
     }
+}
+
+/// `count` offsets from `first` on were decided by more than one committed outcome.
+fn note_overlap(
+    window: &Window<'_>,
+    claims: &[&Claim],
+    (first, count): (i64, usize),
+    exactly_once: bool,
+    report: &mut Report,
+) {
+    if !exactly_once {
+        report.decided_twice += count as u64;
+        return;
+    }
+    let by: Vec<String> = claims
+        .iter()
+        .filter(|claim| claim.first <= first && first <= claim.last)
+        .take(3)
+        .map(|claim| format!("checkpoint {} at {}", claim.checkpoint, claim.at))
+        .collect();
+    let mut violation = window.violation(Fault::DecidedTwice, first);
+    violation.last = first + i64::try_from(count).unwrap_or(i64::MAX) - 1;
+    violation.detail = Some(by.join(", "));
+    report.violated(violation, count as u64);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -238,7 +260,7 @@ fn judge(window: &Window<'_>, has_dead_letter_topic: bool, report: &mut Report) 
 
 fn judge_accepted(fate: &Fate, expected: Expected, violated: &mut impl FnMut(Fault)) {
     match expected {
-        Expected::NoRecord | Expected::Record => {}
+        Expected::NoRecord => {}
         Expected::Rejected if fate.outputs == 0 => violated(Fault::FaultyRecordAccepted),
         Expected::Rejected => violated(Fault::OutputDiffers),
         Expected::Rows { count, .. } if fate.outputs < count => violated(Fault::OutputMissing),

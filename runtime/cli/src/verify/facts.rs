@@ -27,8 +27,6 @@ impl fmt::Display for Place {
 pub(crate) enum Expected {
     /// No deliverable record: a control record, an aborted one, a compaction hole, or beyond what is kept.
     NoRecord,
-    /// A record; what it becomes was not recomputed.
-    Record,
     /// A record that does not decode, or whose SQL fails: a dead letter.
     Rejected,
     /// A record that becomes `count` rows (none: it is filtered), whose digests add up to `digest`.

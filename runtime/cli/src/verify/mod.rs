@@ -1,11 +1,28 @@
 //! `sharestream verify`: is every record's fate what was promised? Trusts the topics and the share state only.
 
 mod check;
+mod collect;
 mod facts;
+mod recompute;
 mod report;
+mod scan;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
+use sharestream_client::Client;
+
 pub(crate) use check::check;
-pub(crate) use facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, digest};
-pub(crate) use report::{Fault, Report, Violation};
+pub(crate) use report::Report;
+
+use crate::job_file::JobFile;
+
+/// Collects the facts of a job and checks them. `settle`: how long the share state may lag behind the outcomes.
+pub(crate) async fn verify(client: &Client, job: &JobFile, settle: Duration) -> anyhow::Result<Report> {
+    let collected = collect::collect(client, job, settle).await?;
+    let mut report = check(&collected.facts);
+    report.recomputed = collected.recomputed;
+    report.notes.extend(collected.notes);
+    Ok(report)
+}

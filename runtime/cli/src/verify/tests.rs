@@ -5,6 +5,8 @@ use std::sync::Arc;
 use sharestream_base::ids::{PartitionIndex, TopicId};
 use sharestream_core::decision::{Decision, SourcePartition};
 
+use super::facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, digest};
+use super::report::Fault;
 use super::*;
 
 fn source() -> SourcePartition {
@@ -156,7 +158,11 @@ fn deciding_twice_is_a_violation_only_where_exactly_once_is_promised() {
     facts.claims.push(claim(4, 5, 5, Decision::Reject));
     let report = check(&facts);
     assert_eq!((report.decided_twice, report.violation_count), (2, 2));
-    assert_eq!(report.violations[0].to_string(), "flights[3] offsets 4 to 5 (2): decided twice: two committed outcomes claim it");
+    assert_eq!(
+        report.violations[0].to_string(),
+        "flights[3] offsets 4 to 5 (2): decided twice: two committed outcomes claim it (checkpoint 1 at \
+         outcomes[0]@1, checkpoint 3 at outcomes[0]@3)"
+    );
     facts.exactly_once = false;
     let report = check(&facts);
     assert_eq!((report.decided_twice, report.is_right()), (2, true));

@@ -1,0 +1,82 @@
+//! When a run has processed everything that its topics held at the start.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sharestream_base::{Clock, ErrorKind};
+use sharestream_base::ids::{Offset, PartitionIndex};
+use sharestream_client::{Client, OffsetSpec};
+use sharestream_core::{JobControl, JobState};
+
+/// Pause between two looks at the group's start offsets.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The end offsets at the start of the run, and where the group was then.
+pub(crate) struct CaughtUp {
+    client: Client,
+    group: String,
+    topics: Vec<String>,
+    /// First and end offset by partition.
+    bounds: BTreeMap<(String, PartitionIndex), (Offset, Offset)>,
+    record_count: u64,
+}
+
+impl CaughtUp {
+    /// Takes the present ends of the topics as the goal.
+    pub(crate) async fn from_here(client: Client, group: &str, topics: &[String]) -> anyhow::Result<Self> {
+        let admin = client.admin();
+        let mut bounds = BTreeMap::new();
+        for topic in topics {
+            let first = admin.list_offsets(topic, &[], OffsetSpec::Earliest).await?;
+            let end = admin.list_offsets(topic, &[], OffsetSpec::Latest).await?;
+            for (partition, first) in first {
+                let end = end.get(&partition).copied().unwrap_or(first);
+                bounds.insert((topic.clone(), partition), (first, end));
+            }
+        }
+        let mut watch =
+            CaughtUp { client, group: group.to_owned(), topics: topics.to_vec(), bounds, record_count: 0 };
+        let starts = watch.start_offsets().await?;
+        watch.record_count = watch.left(&starts);
+        Ok(watch)
+    }
+
+    /// Offsets to go at the start.
+    pub(crate) fn record_count(&self) -> u64 {
+        self.record_count
+    }
+
+    /// Returns when the group's start offsets have reached the goal. Cancel safe.
+    pub(crate) async fn wait(&self, clock: &Clock, control: &JobControl) -> anyhow::Result<()> {
+        loop {
+            // Before the job runs, the group may not have a start offset: an empty topic would look done.
+            let is_running = matches!(control.status().borrow().state, JobState::Running | JobState::Draining);
+            if is_running && self.left(&self.start_offsets().await?) == 0 {
+                return Ok(());
+            }
+            clock.sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    fn left(&self, starts: &BTreeMap<(String, PartitionIndex), Offset>) -> u64 {
+        let left = self.bounds.iter().map(|(key, (first, end))| {
+            let start = starts.get(key).copied().unwrap_or(*first).max(*first);
+            u64::try_from(end.0 - start.0).unwrap_or(0)
+        });
+        left.sum()
+    }
+
+    async fn start_offsets(&self) -> anyhow::Result<BTreeMap<(String, PartitionIndex), Offset>> {
+        let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
+        let described = match self.client.admin().describe_share_group_offsets(&self.group, &topics).await {
+            Ok(described) => described,
+            // A group that nobody has joined yet.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(described
+            .into_iter()
+            .filter_map(|offset| Some(((offset.topic.to_string(), offset.partition), offset.start_offset?)))
+            .collect())
+    }
+}

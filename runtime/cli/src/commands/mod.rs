@@ -1,0 +1,9 @@
+//! The commands, one file each.
+
+pub(crate) mod broker;
+mod caught_up;
+pub(crate) mod produce;
+pub(crate) mod read;
+pub(crate) mod run;
+pub(crate) mod topic;
+pub(crate) mod verify;

@@ -1,0 +1,277 @@
+//! `sharestream run`: a job from its file to its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use serde_json::json;
+use sharestream_base::ids::CheckpointId;
+use sharestream_base::{Env, HostPort};
+use sharestream_broker::{BrokerConfig, RunningBroker};
+use sharestream_checkpoints::{CheckpointStore, JobKey};
+use sharestream_client::{Client, NewTopic};
+use sharestream_core::commit::CommitStep;
+use sharestream_core::{
+    AttemptFactory, Job, JobBuilder, JobControl, JobId, JobOptions, JobReport, RestartOptions, StepHook, Supervisor,
+};
+use sharestream_kafka::KafkaJob;
+use sharestream_sql::SqlTransform;
+
+use super::caught_up::CaughtUp;
+use super::topic::client_config;
+use crate::args::{CrashAt, RunArgs, step_name};
+use crate::exit::Exit;
+use crate::failure;
+use crate::job_file::{self, Brokers, JobFile};
+use crate::output::{self, Reporter, Style};
+use crate::settings;
+use crate::signals::{StopSignals, parent_gone};
+use crate::transform;
+
+/// Partitions of the topics that an embedded run creates.
+const EMBEDDED_PARTITIONS: i32 = 8;
+
+/// Runs the job until it is drained, stopped, caught up, or fails.
+pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
+    let mut signals = StopSignals::listen()?;
+    let mut job = job_file::load(&args.job)?;
+    settings::apply(&mut job, &args.overrides);
+    let mut reporter = Reporter::new(Style::choose(args.json), env.clock.clone());
+    let control = JobControl::new();
+    let prepared = tokio::select! {
+        prepared = prepare(&env, &job, &args, &mut reporter) => prepared,
+        () = signals.next() => return Ok(Exit::Done),
+    };
+    let result = match prepared {
+        Ok(prepared) => drive(&env, &job, &args, prepared, &control, &mut reporter, &mut signals).await,
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(Ended::Report(report)) => {
+            reporter.ended(&report);
+            Ok(Exit::Done)
+        }
+        Ok(Ended::Interrupted) => Ok(Exit::Interrupted),
+        Err(error) => {
+            reporter.failed(&failure::judge(&error));
+            Err(error)
+        }
+    }
+}
+
+/// What is ready before the job starts.
+struct Prepared {
+    attempts: Attempts,
+    caught_up: Option<CaughtUp>,
+    /// Lives as long as the run.
+    broker: Option<RunningBroker>,
+}
+
+enum Ended {
+    Report(Box<JobReport>),
+    Interrupted,
+}
+
+async fn prepare(env: &Env, job: &JobFile, args: &RunArgs, reporter: &mut Reporter) -> anyhow::Result<Prepared> {
+    // Before anything is touched: a fault in the SQL needs no broker to be found.
+    let transform = transform::plan(job)?;
+    let (bootstrap, broker) = brokers(env, job, reporter).await?;
+    let client = Client::connect(env.clone(), client_config(&bootstrap)).await?;
+    create_topics(&client, job, broker.is_some()).await?;
+    let crash_step = args.crash_at.map(|crash| crash.step);
+    let config = settings::kafka_config(job, &bootstrap, crash_step);
+    let kafka = KafkaJob::connect(env.clone(), config).await?;
+    let caught_up = if args.until_caught_up {
+        let watch = CaughtUp::from_here(client, &job.source.group, &job.source.topics).await?;
+        reporter.expect(watch.record_count());
+        Some(watch)
+    } else {
+        None
+    };
+    reporter.started(&format!("{}/{}", job.job, job.instance), kafka.mode());
+    let attempts = Attempts {
+        job: job.clone(),
+        kafka,
+        transform,
+        hook: args.crash_at.map(crash_hook),
+        drain_deadline: Duration::from_secs(args.drain_timeout),
+    };
+    Ok(Prepared { attempts, caught_up, broker })
+}
+
+/// The brokers of the job file; embedded ones are started.
+async fn brokers(
+    env: &Env,
+    job: &JobFile,
+    reporter: &Reporter,
+) -> anyhow::Result<(Vec<HostPort>, Option<RunningBroker>)> {
+    match &job.source.brokers {
+        Brokers::Addresses(addresses) => Ok((addresses.clone(), None)),
+        Brokers::Embedded => {
+            let broker = super::broker::start(env.clone(), BrokerConfig::default()).await?;
+            let address = broker.address().clone();
+            reporter.note(&format!(
+                "embedded broker on {address}: its records live as long as this process; fill it with `sharestream \
+                 produce --brokers {address}`"
+            ));
+            Ok((vec![address], Some(broker)))
+        }
+    }
+}
+
+/// Creates the output topics where the job file says how many partitions they have; an embedded broker starts
+/// empty, so there the source topics are created too.
+async fn create_topics(client: &Client, job: &JobFile, is_embedded: bool) -> anyhow::Result<()> {
+    let default = is_embedded.then_some(EMBEDDED_PARTITIONS);
+    let sources = job.source.topics.iter().map(|topic| (topic, default));
+    let outputs = std::iter::once(&job.sink.topic).chain(&job.dead_letter_topic);
+    let outputs = outputs.map(|topic| (topic, job.sink.partitions.or(default)));
+    let wanted: Vec<(&String, i32)> =
+        sources.chain(outputs).filter_map(|(topic, partitions)| Some((topic, partitions?))).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let admin = client.admin();
+    let existing = admin.list_topics().await?;
+    for (topic, partitions) in wanted {
+        if existing.iter().any(|known| *known.name == **topic) {
+            continue;
+        }
+        admin.create_topic(NewTopic::new(topic, partitions)).await?;
+    }
+    Ok(())
+}
+
+/// Builds the job anew for each attempt.
+struct Attempts {
+    job: JobFile,
+    kafka: KafkaJob,
+    transform: Option<Arc<SqlTransform>>,
+    hook: Option<StepHook>,
+    drain_deadline: Duration,
+}
+
+#[async_trait]
+impl AttemptFactory for Attempts {
+    async fn build(&mut self, _attempt: u64) -> sharestream_core::Result<Job> {
+        let job = &self.job;
+        let store = match &job.checkpoint.directory {
+            Some(folder) => Some(CheckpointStore::local(folder, JobKey::new(&job.job, &job.instance)).await?),
+            None => None,
+        };
+        let defaults = JobOptions::default();
+        let close_deadline = defaults.close_deadline.min(self.drain_deadline);
+        let options = defaults
+            .with_checkpoint_interval(job.checkpoint.interval)
+            .with_close_deadline(close_deadline)
+            .with_drain_deadline(self.drain_deadline);
+        let mut builder = JobBuilder::new(JobId::new(&job.job, &job.instance))
+            .source(self.kafka.source_factory(), job.source.parallelism)
+            .sink(self.kafka.sink_factory(), job.sink.parallelism)
+            .commit(self.kafka.commit_protocol(self.hook.clone()))
+            .checkpoints(store)
+            .options(options);
+        if let Some(transform) = &self.transform {
+            builder = builder.operator(transform.clone());
+        }
+        if let Some(hook) = &self.hook {
+            builder = builder.step_hook(hook.clone());
+        }
+        builder.build()
+    }
+}
+
+/// Runs the job and everything beside it: signals, progress, the end when caught up.
+async fn drive(
+    env: &Env,
+    job: &JobFile,
+    args: &RunArgs,
+    prepared: Prepared,
+    control: &JobControl,
+    reporter: &mut Reporter,
+    signals: &mut StopSignals,
+) -> anyhow::Result<Ended> {
+    let Prepared { attempts, caught_up, broker } = prepared;
+    let supervisor = Supervisor::new(attempts, RestartOptions::default());
+    let mut running = Box::pin(supervisor.run(env.clone(), control.clone()));
+    let mut caught_up = Box::pin(wait_caught_up(env, caught_up, control.clone()));
+    let (parent, _watch) = if args.with_parent {
+        let (token, watch) = parent_gone();
+        (token, Some(watch))
+    } else {
+        (sharestream_base::CancellationToken::new(), None)
+    };
+    let mut is_draining = false;
+    let mut is_caught_up = false;
+    let interval = Style::choose(args.json).interval();
+    let mut next_report = env.clock.now() + interval;
+    let mut reported_error = None;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            () = signals.next() => {
+                if is_draining {
+                    control.stop();
+                    break Ended::Interrupted;
+                }
+                is_draining = true;
+                reporter.note("stopping after a last checkpoint; interrupt again to stop at once");
+                control.drain();
+            }
+            () = parent.cancelled() => {
+                control.stop();
+                break Ended::Interrupted;
+            }
+            report = &mut running => {
+                let report = report.with_context(|| format!("job {}/{}", job.job, job.instance))?;
+                break Ended::Report(Box::new(report));
+            }
+            reached = &mut caught_up, if !is_caught_up => {
+                reached?;
+                is_caught_up = true;
+                reporter.caught_up(&control.snapshot());
+                control.drain();
+            }
+            () = env.clock.sleep_until(next_report) => {
+                next_report = env.clock.now() + interval;
+                let status = control.snapshot();
+                if status.last_error != reported_error {
+                    reported_error.clone_from(&status.last_error);
+                    if let Some(error) = &reported_error {
+                        reporter.note(&format!("starting again after: {error}"));
+                    }
+                }
+                reporter.progress(&status);
+            }
+        }
+    };
+    drop(running);
+    if let Some(broker) = broker {
+        broker.shutdown().await;
+    }
+    Ok(ended)
+}
+
+async fn wait_caught_up(env: &Env, watch: Option<CaughtUp>, control: JobControl) -> anyhow::Result<()> {
+    match watch {
+        Some(watch) => watch.wait(&env.clock, &control).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A hook that says so and never returns once its step was reached often enough: the demo then kills the process.
+fn crash_hook(crash: CrashAt) -> StepHook {
+    let seen = AtomicU32::new(0);
+    Arc::new(move |checkpoint: CheckpointId, step: CommitStep| {
+        if step != crash.step || seen.fetch_add(1, Ordering::Relaxed) + 1 != crash.count {
+            return;
+        }
+        let step = step_name(step);
+        output::line(&json!({ "event": "step", "step": step, "checkpoint": checkpoint.0 }).to_string());
+        loop {
+            std::thread::park();
+        }
+    })
+}

@@ -1,0 +1,70 @@
+//! `sharestream topic create|list`.
+
+use serde_json::json;
+use sharestream_base::Env;
+use sharestream_client::{Client, ClientConfig, NewTopic, OffsetSpec};
+
+use crate::args::{Connection, TopicCommand, TopicCreateArgs, TopicListArgs};
+use crate::exit::Exit;
+use crate::output;
+
+/// Runs one of the two.
+pub(crate) async fn run(env: Env, command: TopicCommand) -> anyhow::Result<Exit> {
+    match command {
+        TopicCommand::Create(args) => create(env, args).await,
+        TopicCommand::List(args) => list(env, args).await,
+    }
+}
+
+/// A client for the small commands: it gives up early, because a person is waiting.
+pub(crate) async fn connect(env: Env, connection: &Connection) -> anyhow::Result<Client> {
+    Ok(Client::connect(env, client_config(&connection.brokers)).await?)
+}
+
+/// Settings of every client that this command makes.
+pub(crate) fn client_config(brokers: &[sharestream_base::HostPort]) -> ClientConfig {
+    let mut config = ClientConfig::default().with_client_id("sharestream-cli");
+    config.bootstrap = brokers.to_vec();
+    config.with_operation_timeout(std::time::Duration::from_secs(30))
+}
+
+async fn create(env: Env, args: TopicCreateArgs) -> anyhow::Result<Exit> {
+    let client = connect(env, &args.connection).await?;
+    let mut topic = NewTopic::new(&args.name, args.partitions);
+    for (key, value) in args.config {
+        topic = topic.with_config(key, value);
+    }
+    let info = client.admin().create_topic(topic).await?;
+    output::line(&format!("created topic {} with {} partitions", info.name, info.partitions.len()));
+    Ok(Exit::Done)
+}
+
+async fn list(env: Env, args: TopicListArgs) -> anyhow::Result<Exit> {
+    let client = connect(env, &args.connection).await?;
+    let admin = client.admin();
+    let mut rows = Vec::new();
+    for topic in admin.list_topics().await? {
+        let is_internal = topic.name.starts_with("__");
+        if is_internal && !args.internal {
+            continue;
+        }
+        let start: i64 = admin.list_offsets(&topic.name, &[], OffsetSpec::Earliest).await?.values().map(|o| o.0).sum();
+        let end: i64 = admin.list_offsets(&topic.name, &[], OffsetSpec::Latest).await?.values().map(|o| o.0).sum();
+        if args.json {
+            let offsets = end - start;
+            let line = json!({
+                "topic": &*topic.name, "topic_id": topic.topic_id.to_string(),
+                "partitions": topic.partitions.len(), "offsets": offsets,
+            });
+            output::line(&line.to_string());
+        } else {
+            let partitions = topic.partitions.len().to_string();
+            rows.push(vec![topic.name.to_string(), partitions, output::thousands(end - start), topic.topic_id.to_string()]);
+        }
+    }
+    if !args.json {
+        // Offsets count control records too, so this is not quite the number of records.
+        output::line(&output::table(&["topic", "partitions", "offsets", "topic id"], rows));
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,50 @@
+//! From a job file and the command line to the settings of the Kafka side.
+
+use sharestream_base::HostPort;
+use sharestream_core::commit::CommitStep;
+use sharestream_kafka::{AckModeChoice, KafkaJobConfig, SinkConfig, SinkKey};
+
+use crate::args::{Mode, Overrides};
+use crate::job_file::{AckModeSetting, Brokers, JobFile};
+
+/// Puts what the command line says in place of what the file says.
+pub(crate) fn apply(job: &mut JobFile, overrides: &Overrides) {
+    if !overrides.brokers.is_empty() {
+        job.source.brokers = Brokers::Addresses(overrides.brokers.clone());
+    }
+    match overrides.mode {
+        Some(Mode::Transactional) => job.ack_mode = AckModeSetting::Transactional,
+        Some(Mode::AtLeastOnce) => job.ack_mode = AckModeSetting::AtLeastOnce,
+        None => {}
+    }
+    if let Some(directory) = &overrides.checkpoint_directory {
+        job.checkpoint.directory = Some(directory.clone());
+    }
+}
+
+/// The settings of the job's Kafka side. `crash_at`: the step that a crash test stops at.
+pub(crate) fn kafka_config(
+    job: &JobFile,
+    bootstrap: &[HostPort],
+    crash_at: Option<CommitStep>,
+) -> KafkaJobConfig {
+    let key = match &job.sink.key {
+        Some(column) => SinkKey::Column(column.clone()),
+        None => SinkKey::Source,
+    };
+    let sink = SinkConfig::to_topic(&job.sink.topic).with_key(key).with_format(job.sink.format.clone());
+    let mut config = KafkaJobConfig::new(&job.job, &job.source.group, job.source.topics.clone(), sink);
+    config.bootstrap = bootstrap.iter().map(ToString::to_string).collect();
+    config.instance.clone_from(&job.instance);
+    config.group_configs.clone_from(&job.source.group_config);
+    config.format = job.source.format.clone();
+    config.dead_letter_topic.clone_from(&job.dead_letter_topic);
+    config.mode = match job.ack_mode {
+        AckModeSetting::Auto => AckModeChoice::Auto,
+        AckModeSetting::Transactional => AckModeChoice::Transactional,
+        AckModeSetting::AtLeastOnce => AckModeChoice::AtLeastOnce,
+    };
+    // On a cluster of one node there is one leader: a crash between two needs two requests.
+    config.stage_separately = crash_at == Some(CommitStep::BetweenStagedLeaders);
+    config
+}

@@ -1,0 +1,155 @@
+//! What every input record must have become: decoded and transformed again, without share group, sink or
+//! transaction.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{Array, ArrayRef, BinaryViewArray, RecordBatch};
+use arrow_cast::cast;
+use arrow_schema::DataType;
+use sharestream_base::ids::{Offset, TopicId};
+use sharestream_client::TopicInfo;
+use sharestream_core::coordinates;
+use sharestream_core::decision::SourcePartition;
+use sharestream_core::operator::{Operator, OperatorFactory};
+use sharestream_kafka::formats::RowEncoder;
+use sharestream_kafka::source::{RecordBytes, RecordCoordinates, RowsBuilder, TopicNames};
+use sharestream_wire::records::RawBatch;
+
+use super::facts::{Expected, digest};
+use crate::job_file::JobFile;
+use crate::transform;
+
+/// Rows evaluated at once.
+const ROWS_MAX: usize = 8_192;
+
+/// Decoder, transform and encoder of a job, one after the other.
+pub(crate) struct Recompute {
+    rows: RowsBuilder,
+    topics: BTreeMap<TopicId, i16>,
+    operator: Option<Box<dyn Operator>>,
+    encoder: RowEncoder,
+    key: Option<String>,
+}
+
+impl Recompute {
+    /// The same decoder, SQL and encoder that the job has.
+    pub(crate) fn new(job: &JobFile, sources: &[Arc<TopicInfo>]) -> anyhow::Result<Self> {
+        let names = TopicNames::new(sources.iter().map(|topic| (&*topic.name, topic.topic_id)));
+        let topics = sources.iter().filter_map(|topic| Some((topic.topic_id, names.number(topic.topic_id)?)));
+        let topics = topics.collect();
+        let input = job.source.format.schema();
+        let transform = transform::plan(job)?;
+        let (operator, output) = match &transform {
+            Some(transform) => (Some(transform.create(0)?), transform.output_schema(input)?),
+            None => (None, input),
+        };
+        let encoder = RowEncoder::new(&job.sink.format, &output).map_err(anyhow::Error::msg)?;
+        let rows = RowsBuilder::new(&job.source.format, names);
+        Ok(Recompute { rows, topics, operator, encoder, key: job.sink.key.clone() })
+    }
+
+    /// Takes the next committed batch of a source partition.
+    pub(crate) fn batch(
+        &mut self,
+        source: SourcePartition,
+        initial: Offset,
+        batch: &RawBatch,
+        expected: &mut Vec<Expected>,
+    ) -> anyhow::Result<()> {
+        let topic = *self.topics.get(&source.topic_id).context("a source topic without a number")?;
+        let records = batch.records()?;
+        self.rows.add_block(records.payload());
+        for record in &records {
+            let record = record?;
+            if record.offset < initial.0 {
+                continue;
+            }
+            // Offsets in between have no record: they stay as they are made.
+            let index = usize::try_from(record.offset - initial.0)?;
+            expected.resize(index.max(expected.len()), Expected::NoRecord);
+            let coordinates = RecordCoordinates {
+                partition: source.partition,
+                offset: Offset(record.offset),
+                timestamp_ms: record.timestamp,
+                delivery_count: 1,
+            };
+            let headers = (!record.headers.is_empty()).then(|| record.headers.raw());
+            let bytes = RecordBytes { key: record.key, value: record.value, headers };
+            expected.push(match self.rows.push(topic, &coordinates, &bytes) {
+                Ok(()) => Expected::Rows { count: 0, digest: 0 },
+                Err(_) => Expected::Rejected,
+            });
+        }
+        // The builder keeps blocks until it is finished, so it is emptied with the batch.
+        if self.rows.row_count() >= ROWS_MAX {
+            self.finish(source, initial, expected)?;
+        }
+        Ok(())
+    }
+
+    /// Evaluates what has gathered.
+    pub(crate) fn finish(
+        &mut self,
+        source: SourcePartition,
+        initial: Offset,
+        expected: &mut [Expected],
+    ) -> anyhow::Result<()> {
+        let Some(decoded) = self.rows.finish()?.rows else { return Ok(()) };
+        let (rows, rejected) = match &mut self.operator {
+            Some(operator) => {
+                let output = operator.process(decoded)?;
+                (output.rows, output.rejected)
+            }
+            None => (Some(decoded), None),
+        };
+        let at = |offset: i64| usize::try_from(offset - initial.0).ok();
+        if let Some(rejected) = rejected {
+            for offset in column(&rejected, coordinates::OFFSET)?.as_primitive::<Int64Type>().values() {
+                if let Some(slot) = at(*offset).and_then(|index| expected.get_mut(index)) {
+                    *slot = Expected::Rejected;
+                }
+            }
+        }
+        let Some(rows) = rows.filter(|rows| rows.num_rows() > 0) else { return Ok(()) };
+        let offsets = column(&rows, coordinates::OFFSET)?.as_primitive::<Int64Type>().clone();
+        let ordinals = column(&rows, coordinates::ORDINAL)?.as_primitive::<Int32Type>().clone();
+        let keys = self.keys(&rows)?;
+        let encoder = self.encoder.bind(&rows)?;
+        let mut value = Vec::new();
+        for row in 0..rows.num_rows() {
+            value.clear();
+            let has_value = encoder.write(row, &mut value);
+            let key = (!keys.is_null(row)).then(|| keys.value(row));
+            let row_digest = digest(ordinals.value(row), key, has_value.then_some(value.as_slice()));
+            let slot = at(offsets.value(row)).and_then(|index| expected.get_mut(index));
+            match slot.with_context(|| format!("a row of offset {} of {source:?}", offsets.value(row)))? {
+                Expected::Rows { count, digest } => {
+                    *count += 1;
+                    *digest = digest.wrapping_add(row_digest);
+                }
+                slot => *slot = Expected::Rows { count: 1, digest: row_digest },
+            }
+        }
+        Ok(())
+    }
+
+    /// The keys that the sink gives the rows: a column, as text unless it is bytes, or the key of the source record.
+    fn keys(&self, rows: &RecordBatch) -> anyhow::Result<BinaryViewArray> {
+        let name = self.key.as_deref().unwrap_or(coordinates::KEY);
+        let keys = column(rows, name)?;
+        let is_bytes = matches!(
+            keys.data_type(),
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_)
+        );
+        let text: ArrayRef = if is_bytes { keys.clone() } else { cast(keys, &DataType::Utf8)? };
+        Ok(cast(&text, &DataType::BinaryView)?.as_binary_view().clone())
+    }
+}
+
+fn column<'a>(rows: &'a RecordBatch, name: &str) -> anyhow::Result<&'a ArrayRef> {
+    rows.column_by_name(name).with_context(|| format!("the rows have no column {name}"))
+}
