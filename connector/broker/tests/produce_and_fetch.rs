@@ -194,3 +194,30 @@ async fn shutdown_closes_connections_and_frees_the_port() {
     let again = BrokerConfig { port, ..BrokerConfig::default() };
     Broker::builder(env).config(again).start().await.unwrap().shutdown().await;
 }
+
+#[tokio::test]
+async fn coordinators_of_groups_transactions_and_share_partitions_are_found() {
+    let (broker, mut client) = tcp().await;
+    let share = format!("g:{}:0", sharestream_base::ids::TopicId::default());
+    for (kind, key) in [(0, "g"), (1, "tx"), (2, share.as_str())] {
+        let request =
+            FindCoordinatorRequest::default().with_key_type(kind).with_coordinator_keys(vec![text(key)]);
+        let found = &client.call(request, 6).await.coordinators[0];
+        assert_eq!((found.error_code, found.node_id.0, found.port), (0, 1, i32::from(broker.address().port)));
+    }
+    let old = FindCoordinatorRequest::default().with_key_type(1).with_key(text("tx"));
+    assert_eq!(client.call(old, 2).await.node_id.0, 1);
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn garbage_costs_its_sender_the_connection_and_nobody_else_anything() {
+    let (broker, mut client) = tcp().await;
+    for garbage in [&[0xff; 64][..], &[0, 0, 0, 8, 0, 0, 0, 9, 1, 2, 3, 4], b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut other = Client::connect(&Env::system(), broker.address()).await;
+        other.send_bytes(garbage).await;
+        assert!(other.receive().await.is_none());
+    }
+    assert!(client.values(0, READ_COMMITTED).await.is_empty());
+    broker.shutdown().await;
+}

@@ -237,3 +237,19 @@ async fn group_topic_and_broker_settings_are_described_and_altered() {
     assert!(client.list_offset(0, -2, READ_UNCOMMITTED).await.0 > 15);
     broker.shutdown().await;
 }
+
+#[tokio::test]
+async fn one_request_may_begin_a_transaction_on_several_partitions() {
+    let (broker, mut client) = tcp().await;
+    let mut producer = client.init(Some("tx")).await.unwrap();
+    for _ in 0..20 {
+        let batches = (0..3).map(|partition| (partition, batch(Some(producer), 0, true, &["x"]))).collect();
+        // Sent at once after the end of the last: the markers of that may arrive while the coordinator is asked.
+        let answers = client.produce_to(V2.0, Some("tx"), batches).await;
+        assert!(answers.iter().all(|answer| answer.error_code == 0), "{answers:?}");
+        producer = client.end(V2.1, "tx", producer, true).await.unwrap();
+    }
+    client.settled("tx").await;
+    assert_eq!(client.values(2, READ_COMMITTED).await.len(), 20);
+    broker.shutdown().await;
+}
