@@ -5,7 +5,9 @@ mod fixtures;
 use fixtures::refused;
 
 /// Statement, place, part of the message, part of the hint.
-const REFUSED: &[(&str, Option<(u64, u64)>, &str, &str)] = &[
+type Refused = (&'static str, Option<(u64, u64)>, &'static str, &'static str);
+
+const REFUSED: &[Refused] = &[
     ("SELECT count(*) FROM source", Some((1, 8)), "the aggregate count is not supported", "each row"),
     ("SELECT carrier, max(dep_delay) FROM source", Some((1, 17)), "the aggregate max", "each row"),
     ("SELECT carrier FROM source GROUP BY carrier", Some((1, 37)), "GROUP BY", "each row"),
