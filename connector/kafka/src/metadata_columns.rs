@@ -84,10 +84,10 @@ impl Blocks {
         if data.len() <= INLINE_MAX {
             return make_view(data, 0, 0);
         }
-        if let Some(block) = self.current {
-            if let Some(position) = block.position_of(data) {
-                return make_view(data, block.index, position);
-            }
+        if let Some(block) = self.current
+            && let Some(position) = block.position_of(data)
+        {
+            return make_view(data, block.index, position);
         }
         let index = self.push(Bytes::copy_from_slice(data));
         make_view(data, index, 0)

@@ -6,6 +6,7 @@ mod fixtures;
 use std::time::Duration;
 
 use fixtures::{Bug, Findings, PATIENCE, World, stop_at};
+use sharestream_core::ErrorKind;
 use sharestream_core::commit::{AckMode, CommitStep};
 use sharestream_kafka::AckModeChoice;
 
@@ -105,4 +106,42 @@ fn planted_bugs_are_found() {
         }
         world.shut_down();
     }
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_the_group_is_joined() {
+    let world = World::with_records(0);
+    let mut missing = world.config();
+    missing.topics.push("nowhere".to_owned());
+    missing.sink.topic = "neither".to_owned();
+    let error = world.connect_error(missing);
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let text = error.to_string();
+    assert!(text.contains("source topic 'nowhere' does not exist"), "{text}");
+    assert!(text.contains("sink topic 'neither' does not exist"), "{text}");
+
+    let mut refused = world.config();
+    refused.group_configs.insert("share.delivery.count.limit".to_owned(), "many".to_owned());
+    let error = world.connect_error(refused);
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+
+    let mut unreachable = world.config();
+    unreachable.bootstrap = vec!["127.0.0.1:1".to_owned()];
+    let error = world.connect_error(unreachable);
+    assert_eq!(error.kind(), ErrorKind::Retry);
+    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    world.shut_down();
+}
+
+#[test]
+fn a_bad_record_ends_the_job_by_name_when_the_user_wants_that() {
+    let world = World::with_records(10);
+    let mut config = world.config();
+    config.dead_letter_topic = None;
+    let job = world.start_config(config, 1, None, None);
+    let error = job.end.recv_timeout(PATIENCE).expect("it ends").expect_err("with an error");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("cannot be processed: column n: not an int64"), "{error}");
+    assert!(world.committed("output").is_empty());
+    world.shut_down();
 }

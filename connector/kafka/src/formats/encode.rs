@@ -59,7 +59,7 @@ impl RowEncoder {
             check_type(field.name(), field.data_type())?;
         }
         if *format == OutputFormat::Raw {
-            let only = match user_columns.as_ref() {
+            let only = match user_columns {
                 [only] => only,
                 _ => {
                     return Err(format!(

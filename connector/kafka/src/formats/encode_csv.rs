@@ -68,7 +68,7 @@ impl CsvRows {
 
     fn write_text(&self, text: &str, out: &mut Vec<u8>) {
         let special = |byte: &u8| *byte == self.delimiter || matches!(byte, b'"' | b'\n' | b'\r');
-        if text != self.null && !text.as_bytes().iter().any(|byte| special(byte)) {
+        if text != self.null && !text.as_bytes().iter().any(special) {
             out.extend_from_slice(text.as_bytes());
             return;
         }

@@ -22,18 +22,18 @@ pub(crate) fn last_committed(outcomes: &[JudgedOutcome]) -> Result<Option<LastCo
             Verdict::Aborted => continue,
             Verdict::Committed => {}
         }
-        if let Some(before) = last.checkpoint {
-            if record.predecessor != Some(before) {
-                let named = record.predecessor.map_or_else(|| "none".to_owned(), |id| id.to_string());
-                return Err(Error::new(
-                    ErrorKind::Corrupt,
-                    format!(
-                        "outcome at offset {offset}: checkpoint {} of {}/{} names predecessor {named}, but {before} \
-                         was committed before it",
-                        record.checkpoint, record.job, record.instance
-                    ),
-                ));
-            }
+        if let Some(before) = last.checkpoint
+            && record.predecessor != Some(before)
+        {
+            let named = record.predecessor.map_or_else(|| "none".to_owned(), |id| id.to_string());
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!(
+                    "outcome at offset {offset}: checkpoint {} of {}/{} names predecessor {named}, but {before} was \
+                     committed before it",
+                    record.checkpoint, record.job, record.instance
+                ),
+            ));
         }
         last.checkpoint = Some(record.checkpoint);
         last.manifest = record.manifest.clone();
