@@ -1,5 +1,7 @@
 //! Share groups over TCP, from the outside: KIP-932 and the KIP-1289 flow of staged acknowledgements.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 mod delivery;
 mod fixtures;
 mod speed;
