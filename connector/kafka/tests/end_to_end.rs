@@ -145,3 +145,27 @@ fn a_bad_record_ends_the_job_by_name_when_the_user_wants_that() {
     assert!(world.committed("output").is_empty());
     world.shut_down();
 }
+
+#[test]
+fn a_second_copy_of_the_job_fences_the_first() {
+    let world = World::with_records(RECORDS);
+    let first = world.start(1, None);
+    world.wait_until_caught_up(&first);
+    let second = world.start(1, None);
+    let mut total = RECORDS;
+    let ended = loop {
+        // The first learns of it when it commits next.
+        world.produce(total..total + 100);
+        total += 100;
+        if let Ok(ended) = first.end.recv_timeout(Duration::from_millis(50)) {
+            break ended;
+        }
+        assert!(total < RECORDS + 40_000, "the first was not fenced: {:?}", first.control.snapshot());
+    };
+    assert_eq!(ended.expect_err("it was fenced").kind(), ErrorKind::Fenced);
+    world.wait_until_caught_up(&second);
+    second.drain();
+    assert_eq!(world.check_output(total), NOTHING);
+    assert_eq!(world.check_outcomes(AckMode::Transactional), NOTHING);
+    world.shut_down();
+}

@@ -1,5 +1,7 @@
 //! Mode `transactional`: share acknowledgements are part of the transaction (KIP-1289). Exactly once.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
@@ -14,6 +16,9 @@ use sharestream_core::decision::{Decisions, MemberDecisions, ShareMember};
 use super::transactions::Transactions;
 use crate::source::acknowledge_type;
 use crate::{Error, Result};
+
+/// Pause before a stale member epoch is asked for again.
+const STALE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Stages every decision at its source leader, last, and commits.
 pub(crate) struct TransactionalCommit {
@@ -57,6 +62,8 @@ impl TransactionalCommit {
                 Ok(()) => return Ok(()),
                 Err(error) if error.code() == Some(KafkaError::STALE_MEMBER_EPOCH) && !is_last_try => {
                     tracing::debug!(%checkpoint, member_id = %call.member.member_id, "member epoch was stale, once more");
+                    // The answer that carries the new epoch is on its way to the member.
+                    self.transactions.client().env().clock.clone().sleep(STALE_PAUSE).await;
                 }
                 Err(error) => {
                     // Nothing may be left half staged, so whatever it was, this epoch is over.

@@ -60,7 +60,8 @@ impl OutcomeLog {
         Self::default()
     }
 
-    /// A log that keeps only the records of one replica (and all mode records).
+    /// A log that keeps only the records of one replica, without their ranges (and all mode records): what recovery
+    /// needs, whatever the length of the log.
     pub fn of(job: &str, instance: &str) -> Self {
         // Names have no slash, so the prefix belongs to this replica alone.
         OutcomeLog { key_prefix: Some(format!("{job}/{instance}/")), ..Self::default() }
@@ -117,7 +118,7 @@ impl OutcomeLog {
             LogEntry::Mode(mode) => {
                 self.modes.insert(mode.group.clone(), mode);
             }
-            LogEntry::Outcome(outcome) => {
+            LogEntry::Outcome(mut outcome) => {
                 if !transactional {
                     return Err(corrupt("an outcome outside a transaction".to_owned()));
                 }
@@ -126,6 +127,9 @@ impl OutcomeLog {
                     return Err(corrupt(format!(
                         "written by producer {producer}, but claims producer {claimed}"
                     )));
+                }
+                if self.key_prefix.is_some() {
+                    outcome.partitions.clear();
                 }
                 self.open.entry(producer).or_default().push(self.outcomes.len());
                 let offset = Offset(record.offset);
