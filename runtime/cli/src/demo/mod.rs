@@ -42,9 +42,9 @@ use crate::verify;
 /// Partitions of every topic of the demo.
 const PARTITIONS: i32 = 8;
 /// Pieces in which a slice is loaded while a worker runs.
-const PIECES: usize = 10;
-/// Pause between two pieces, so that a worker sees many small epochs.
-const PIECE_PAUSE: Duration = Duration::from_millis(15);
+const PIECES: usize = 12;
+/// Pause between two pieces: about the checkpoint interval of the job, so that a worker makes several commits.
+const PIECE_PAUSE: Duration = Duration::from_millis(40);
 
 /// Runs the demo. Exit: right, or not.
 pub(crate) async fn run(env: Env, args: DemoArgs) -> anyhow::Result<Exit> {

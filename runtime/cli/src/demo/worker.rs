@@ -16,8 +16,10 @@ use super::report::{DemoReport, Latencies};
 use crate::args::{DemoArgs, step_name};
 use crate::job_file::{Brokers, JobFile};
 
-/// A worker that does not come to its step by then is killed anyway.
-const STEP_WAIT_MAX: Duration = Duration::from_secs(20);
+/// A worker that does not come to its step so long after its last flight was loaded is killed anyway.
+const STEP_WAIT_MAX: Duration = Duration::from_secs(10);
+/// A worker that has not started by then is killed anyway.
+const START_WAIT_MAX: Duration = Duration::from_secs(60);
 /// A worker that has not caught up by then is given up.
 const FINISH_WAIT_MAX: Duration = Duration::from_secs(300);
 
@@ -80,19 +82,28 @@ impl Workers {
         }
         let mut worker = self.start(&extra)?;
         let mut load = pin!(load);
-        let mut is_loaded = false;
-        let mut deadline = self.clock.now() + STEP_WAIT_MAX;
+        let (mut is_started, mut is_loaded) = (false, false);
+        let mut deadline = self.clock.now() + START_WAIT_MAX;
         let outcome = loop {
             tokio::select! {
-                loaded = &mut load, if !is_loaded => {
+                // Flights come while the worker runs, so that it makes many small commits.
+                loaded = &mut load, if is_started && !is_loaded => {
                     loaded?;
                     is_loaded = true;
+                    if let Death::AtStep { .. } = death {
+                        deadline = self.clock.now() + STEP_WAIT_MAX;
+                    }
                 }
                 event = worker.event() => {
                     let event = event?;
                     self.note(&event, display);
                     match (name(&event), death) {
-                        ("started", Death::After(life)) => deadline = self.clock.now() + life,
+                        ("started", _) => {
+                            is_started = true;
+                            if let Death::After(life) = death {
+                                deadline = self.clock.now() + life;
+                            }
+                        }
                         ("step", _) => {
                             let checkpoint = event.get("checkpoint").and_then(Value::as_u64).unwrap_or(0);
                             break Outcome::DiedAtStep { checkpoint };
