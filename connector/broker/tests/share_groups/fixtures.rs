@@ -171,7 +171,13 @@ impl Cluster {
         let request = InitProducerIdRequest::default()
             .with_transactional_id(Some(TransactionalId(id.to_owned().into())))
             .with_transaction_timeout_ms(i32::try_from(timeout.as_millis()).unwrap());
-        let response = connection.call(request, 4).await;
+        // A transaction left open under the id is aborted first; its markers have to be waited for.
+        const CONCURRENT_TRANSACTIONS: i16 = 51;
+        let mut response = connection.call(request.clone(), 4).await;
+        while response.error_code == CONCURRENT_TRANSACTIONS {
+            self.env.clock.sleep(Duration::from_millis(5)).await;
+            response = connection.call(request.clone(), 4).await;
+        }
         assert_eq!(response.error_code, 0);
         Transaction {
             connection,
