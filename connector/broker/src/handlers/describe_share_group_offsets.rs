@@ -49,7 +49,8 @@ async fn describe_group(
     for topic in asked {
         let name = &topic.topic_name;
         let partitions = topic.partitions.iter().map(|partition| async move {
-            let answer = DescribeShareGroupOffsetsResponsePartition::default().with_partition_index(*partition);
+            let answer =
+                DescribeShareGroupOffsetsResponsePartition::default().with_partition_index(*partition);
             let described = match offsets::key_of(node, &group.group_id, name, *partition) {
                 Ok(key) => offsets::describe(node, &key).await,
                 Err(code) => Err(code),
