@@ -43,6 +43,8 @@ use crate::verify;
 const PARTITIONS: i32 = 8;
 /// Pieces in which a slice is loaded while a worker runs.
 const PIECES: usize = 12;
+/// Violations that the table is followed by.
+const VIOLATIONS_SHOWN: usize = 5;
 /// Pause between two pieces: about the checkpoint interval of the job, so that a worker makes several commits.
 const PIECE_PAUSE: Duration = Duration::from_millis(40);
 
@@ -76,7 +78,7 @@ async fn demo(env: Env, args: DemoArgs) -> anyhow::Result<Exit> {
         client.admin().create_topic(NewTopic::new(topic, PARTITIONS)).await?;
     }
     let mut producer = Producer::connect(client.clone(), WriterConfig::default()).await?;
-    let deaths = plan::deaths(seed, args.crashes, args.crash_at);
+    let deaths = plan::deaths(seed, args.crashes, &plan::steps_of(args.mode), args.crash_at);
     let slice = total / 2 / deaths.len().max(1);
     if deaths.is_empty() {
         let everything = flights.left();
@@ -121,8 +123,12 @@ fn show(report: &DemoReport, found: &verify::Report, json: bool) -> anyhow::Resu
         for note in &found.notes {
             output::line(&format!("note: {note}"));
         }
-        for violation in &report.violations {
+        for violation in report.violations.iter().take(VIOLATIONS_SHOWN) {
             output::line(violation);
+        }
+        let hidden = found.violation_count.saturating_sub(VIOLATIONS_SHOWN as u64);
+        if hidden > 0 {
+            output::line(&format!("... and {} more", output::thousands(hidden)));
         }
         output::line(&report.verdict());
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use sharestream_base::Rng;
 use sharestream_core::commit::CommitStep;
 
+use crate::args::Mode;
+
 /// Longest time that a worker lives before a death at a random moment, after it has started.
 const LIFE_MAX_MS: u64 = 400;
 /// Commits that a worker completes before it dies at a step of the next one: at least one, or the same records would
@@ -25,15 +27,15 @@ pub(crate) enum Death {
     After(Duration),
 }
 
-/// `crash_count` deaths. In every round each step comes once, and one death at a random moment; with `only`, every
-/// death is at that step.
-pub(crate) fn deaths(seed: u64, crash_count: u32, only: Option<CommitStep>) -> Vec<Death> {
+/// `crash_count` deaths. In every round each of `steps` comes once, and one death at a random moment; with `only`,
+/// every death is at that step.
+pub(crate) fn deaths(seed: u64, crash_count: u32, steps: &[CommitStep], only: Option<CommitStep>) -> Vec<Death> {
     let rng = Rng::seeded(seed).fork("deaths");
     let mut plan = Vec::new();
     let mut round: Vec<Option<CommitStep>> = Vec::new();
     for _ in 0..crash_count {
         if round.is_empty() {
-            round = CommitStep::ALL.into_iter().map(Some).chain([None]).collect();
+            round = steps.iter().copied().map(Some).chain([None]).collect();
             shuffle(&mut round, &rng);
         }
         let step = only.or_else(|| round.pop().flatten());
@@ -47,6 +49,15 @@ pub(crate) fn deaths(seed: u64, crash_count: u32, only: Option<CommitStep>) -> V
         });
     }
     plan
+}
+
+/// The steps that a mode has: without transactions nothing is staged, so nothing comes between two staged leaders.
+pub(crate) fn steps_of(mode: Mode) -> Vec<CommitStep> {
+    let is_there = |step: &CommitStep| match mode {
+        Mode::Transactional => true,
+        Mode::AtLeastOnce => *step != CommitStep::BetweenStagedLeaders,
+    };
+    CommitStep::ALL.into_iter().filter(is_there).collect()
 }
 
 /// Fisher and Yates.
@@ -64,7 +75,7 @@ mod tests {
     #[test]
     fn twelve_deaths_reach_every_step_and_one_random_moment() {
         for seed in 0..20 {
-            let plan = deaths(seed, 12, None);
+            let plan = deaths(seed, 12, &CommitStep::ALL, None);
             for step in CommitStep::ALL {
                 let is_planned = |death: &&Death| matches!(death, Death::AtStep { step: at, .. } if *at == step);
                 assert_eq!(plan.iter().filter(is_planned).count(), 1, "{step:?} with seed {seed}");
@@ -75,18 +86,18 @@ mod tests {
 
     #[test]
     fn one_seed_gives_one_plan_and_another_seed_another() {
-        assert_eq!(deaths(7, 30, None), deaths(7, 30, None));
-        assert_ne!(deaths(7, 30, None), deaths(8, 30, None));
+        assert_eq!(deaths(7, 30, &CommitStep::ALL, None), deaths(7, 30, &CommitStep::ALL, None));
+        assert_ne!(deaths(7, 30, &CommitStep::ALL, None), deaths(8, 30, &CommitStep::ALL, None));
     }
 
     #[test]
     fn a_chosen_step_is_the_only_one() {
-        let plan = deaths(1, 5, Some(CommitStep::AfterStaging));
+        let plan = deaths(1, 5, &CommitStep::ALL, Some(CommitStep::AfterStaging));
         assert!(plan.iter().all(|death| matches!(death, Death::AtStep { step: CommitStep::AfterStaging, .. })));
     }
 
     #[test]
     fn no_crashes_is_an_empty_plan() {
-        assert!(deaths(1, 0, None).is_empty());
+        assert!(deaths(1, 0, &CommitStep::ALL, None).is_empty());
     }
 }
