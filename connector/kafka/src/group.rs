@@ -2,16 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use sharestream_core::decision::Decision;
+
+use crate::config::BadRecords;
+
 /// Kafka: `share.delivery.count.limit`.
 pub(crate) const DELIVERY_COUNT_LIMIT: &str = "share.delivery.count.limit";
 /// Kafka: `share.partition.max.record.locks`.
 pub(crate) const RECORD_LOCKS_MAX: &str = "share.partition.max.record.locks";
+/// Kafka: topic to which the broker itself writes rejected records (KIP-1191).
+pub(crate) const BROKER_DEAD_LETTER_TOPIC: &str = "errors.deadletterqueue.topic.name";
 
 /// Limits under which the group hands out records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupSettings {
     pub(crate) delivery_count_limit: u16,
     pub(crate) record_locks_max: u64,
+    /// The broker writes rejected records to a dead letter topic of its own.
+    pub(crate) broker_dead_letters: bool,
 }
 
 impl GroupSettings {
@@ -26,6 +34,18 @@ impl GroupSettings {
                 .get(RECORD_LOCKS_MAX)
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(2_000),
+            broker_dead_letters: described
+                .get(BROKER_DEAD_LETTER_TOPIC)
+                .is_some_and(|topic| !topic.is_empty()),
+        }
+    }
+
+    /// The decision on a record that becomes a dead letter of ours. Where the broker keeps dead letters too, a REJECT
+    /// would make it write the record a second time.
+    pub(crate) fn decision_on_bad(&self, policy: BadRecords) -> Decision {
+        match policy {
+            BadRecords::DeadLetter if self.broker_dead_letters => Decision::Accept,
+            BadRecords::DeadLetter | BadRecords::Drop | BadRecords::Fail => Decision::Reject,
         }
     }
 }
@@ -36,11 +56,26 @@ mod tests {
 
     #[test]
     fn settings_that_the_broker_does_not_tell_have_kafkas_defaults() {
-        let defaults = GroupSettings { delivery_count_limit: 5, record_locks_max: 2_000 };
+        let defaults =
+            GroupSettings { delivery_count_limit: 5, record_locks_max: 2_000, broker_dead_letters: false };
         assert_eq!(GroupSettings::of(&BTreeMap::new()), defaults);
-        let told = [(DELIVERY_COUNT_LIMIT, "9"), (RECORD_LOCKS_MAX, "4000")];
+        let told =
+            [(DELIVERY_COUNT_LIMIT, "9"), (RECORD_LOCKS_MAX, "4000"), (BROKER_DEAD_LETTER_TOPIC, "dlq.g")];
         let told = told.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let expected = GroupSettings { delivery_count_limit: 9, record_locks_max: 4_000 };
+        let expected =
+            GroupSettings { delivery_count_limit: 9, record_locks_max: 4_000, broker_dead_letters: true };
         assert_eq!(GroupSettings::of(&told.into()), expected);
+    }
+
+    #[test]
+    fn a_dead_letter_of_ours_is_not_rejected_where_the_broker_would_write_it_again() {
+        let settings = |broker_dead_letters| GroupSettings {
+            delivery_count_limit: 5,
+            record_locks_max: 2_000,
+            broker_dead_letters,
+        };
+        assert_eq!(settings(false).decision_on_bad(BadRecords::DeadLetter), Decision::Reject);
+        assert_eq!(settings(true).decision_on_bad(BadRecords::DeadLetter), Decision::Accept);
+        assert_eq!(settings(true).decision_on_bad(BadRecords::Drop), Decision::Reject);
     }
 }

@@ -119,6 +119,7 @@ impl KafkaJob {
             config: self.config.clone(),
             output: self.output.clone(),
             dead_letters: self.dead_letters.clone(),
+            group: self.group,
             attempt: self.attempt.clone(),
         })
     }

@@ -160,10 +160,12 @@ impl CommitProtocol for TransactionalCommit {
 
     async fn stage(&mut self, epoch: &SealedEpoch) -> Result<()> {
         let calls = staging_calls(&epoch.decided, self.separately);
-        let client = self.transactions.client().clone();
         let mut left = 0;
-        for call in &calls {
-            left += leader_count(&client, &call.acknowledgements).await;
+        if self.transactions.hook().is_some() {
+            let client = self.transactions.client().clone();
+            for call in &calls {
+                left += leader_count(&client, &call.acknowledgements).await;
+            }
         }
         for call in &calls {
             self.stage_call(epoch.checkpoint, call, &mut left).await?;

@@ -18,6 +18,7 @@ use crate::attempt::Attempt;
 use crate::config::{BadRecords, CompressionChoice, KafkaJobConfig};
 use crate::error::invalid_input;
 use crate::formats::RowEncoder;
+use crate::group::GroupSettings;
 
 /// The sink of a job: one output topic, one dead letter topic.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(crate) struct KafkaSinkFactory {
     pub(crate) config: Arc<KafkaJobConfig>,
     pub(crate) output: Arc<TopicInfo>,
     pub(crate) dead_letters: Option<Arc<TopicInfo>>,
+    pub(crate) group: GroupSettings,
     pub(crate) attempt: Arc<Attempt>,
 }
 
@@ -89,7 +91,9 @@ impl SinkFactory for KafkaSinkFactory {
             config.key.clone(),
             format!("{}/{}", self.config.job, self.config.instance),
         );
-        let sink = KafkaSink::new(self.attempt.clone(), record_writer, config.format.clone(), bad_records);
+        let on_bad = self.group.decision_on_bad(bad_records);
+        let sink =
+            KafkaSink::new(self.attempt.clone(), record_writer, config.format.clone(), bad_records, on_bad);
         Ok(Box::new(sink))
     }
 

@@ -23,6 +23,8 @@ pub(super) struct KafkaSink {
     format: OutputFormat,
     encoder: Option<RowEncoder>,
     bad_records: BadRecords,
+    /// The decision on a record that cannot be processed.
+    on_bad: Decision,
     /// Epoch whose identity the writer has.
     writing: Option<CheckpointId>,
     report: SinkReport,
@@ -34,9 +36,10 @@ impl KafkaSink {
         writer: RecordWriter,
         format: OutputFormat,
         bad_records: BadRecords,
+        on_bad: Decision,
     ) -> Self {
         let report = SinkReport::default();
-        KafkaSink { attempt, writer, format, encoder: None, bad_records, writing: None, report }
+        KafkaSink { attempt, writer, format, encoder: None, bad_records, on_bad, writing: None, report }
     }
 
     /// Takes the identity of the epoch; waits until its transaction is open.
@@ -97,7 +100,7 @@ impl Sink for KafkaSink {
         let hidden = Coordinates::of(&rejected, 0)?;
         for row in 0..rejected.num_rows() {
             let (partition, offset) = hidden.source(row)?;
-            let range = DecidedRange { first: offset, last: offset, decision: Decision::Reject };
+            let range = DecidedRange { first: offset, last: offset, decision: self.on_bad };
             self.report.rejected.set(partition, range);
         }
         Ok(())

@@ -54,7 +54,8 @@ impl SourceFactory for ShareSourceFactory {
         let delivery_limit =
             DeliveryLimit::new(self.group.delivery_count_limit, self.config.delivery_reserve);
         let rows = RowsBuilder::new(&self.config.format, names);
-        let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit);
+        let on_bad = self.group.decision_on_bad(self.config.bad_record_policy());
+        let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, on_bad);
         let locks_max = self.group.record_locks_max;
         Ok(Box::new(ShareSource::new(consumer, reader, locks_max, self.attempt.clone(), self.mode)))
     }

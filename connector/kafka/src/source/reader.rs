@@ -32,6 +32,8 @@ pub(super) struct Reader {
     rows: RowsBuilder,
     rows_max: usize,
     delivery_limit: DeliveryLimit,
+    /// The decision on a record that cannot be processed.
+    on_bad: Decision,
     /// Of the chunk under construction.
     decided: Vec<(SourcePartition, DecidedRange)>,
     record_count: u64,
@@ -42,8 +44,13 @@ pub(super) struct Reader {
 const CHUNK_BYTES_MAX: u64 = 32 << 20;
 
 impl Reader {
-    pub(super) fn new(rows: RowsBuilder, rows_max: usize, delivery_limit: DeliveryLimit) -> Self {
-        Reader { rows, rows_max, delivery_limit, decided: Vec::new(), record_count: 0, byte_count: 0 }
+    pub(super) fn new(
+        rows: RowsBuilder,
+        rows_max: usize,
+        delivery_limit: DeliveryLimit,
+        on_bad: Decision,
+    ) -> Self {
+        Reader { rows, rows_max, delivery_limit, on_bad, decided: Vec::new(), record_count: 0, byte_count: 0 }
     }
 
     /// Decodes everything that `records` has and we acquired, and appends it to `chunks`. Bad records are part of
@@ -121,11 +128,11 @@ impl Reader {
         let decision = match self.delivery_limit.check(delivery_count) {
             Ok(()) => match self.rows.push(topic_number, &coordinates, &bytes) {
                 Ok(()) => Decision::Accept,
-                Err(_bad_record) => Decision::Reject,
+                Err(_bad_record) => self.on_bad,
             },
             Err(reason) => {
                 self.rows.push_rejected(topic_number, &coordinates, &bytes, reason);
-                Decision::Reject
+                self.on_bad
             }
         };
         cursor.decide(offset, decision);

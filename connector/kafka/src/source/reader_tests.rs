@@ -19,7 +19,7 @@ fn reader(rows_max: usize) -> Reader {
     let format =
         Format::Csv(CsvFormat { columns: vec![Column::new("n", ColumnType::Int64)], ..CsvFormat::default() });
     let rows = RowsBuilder::new(&format, TopicNames::new([("t", TopicId::default())]));
-    Reader::new(rows, rows_max, DeliveryLimit::new(5, 2))
+    Reader::new(rows, rows_max, DeliveryLimit::new(5, 2), Decision::Reject)
 }
 
 /// A batch of these values at `base_offset`.
