@@ -48,7 +48,6 @@ pub fn committed_records(fetched: &FetchedPartition) -> Result<Vec<&RawBatch>> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use sharestream_base::ids::ProducerId;
     use sharestream_wire::records::control::MarkerMeta;
     use sharestream_wire::records::{BatchBuilder, BatchMeta};
@@ -78,7 +77,7 @@ mod tests {
             base_offset,
             leader_epoch: 0,
         };
-        RawBatch::from_bytes(Bytes::from(control::encode(marker, &meta).unwrap())).unwrap()
+        RawBatch::from_bytes(control::encode(marker, &meta).unwrap()).unwrap()
     }
 
     #[test]
