@@ -371,7 +371,15 @@ mod tests {
 
     #[test]
     fn the_demo_of_the_readme_parses() {
-        let cli = Cli::try_parse_from(["sharestream", "demo", "--crashes", "3", "--mode", "at-least-once", "--json"]);
+        let cli = Cli::try_parse_from([
+            "sharestream",
+            "demo",
+            "--crashes",
+            "3",
+            "--mode",
+            "at-least-once",
+            "--json",
+        ]);
         let Command::Demo(demo) = cli.unwrap().command else { panic!("demo was asked for") };
         assert_eq!((demo.crashes, demo.mode, demo.json), (3, Mode::AtLeastOnce, true));
         let defaults = Cli::try_parse_from(["sharestream", "demo"]).unwrap().command;

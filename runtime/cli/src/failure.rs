@@ -19,6 +19,16 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
 }
 
+/// Context of an error about a file that the user named.
+#[derive(Debug)]
+pub(crate) struct UnreadableInput(pub(crate) String);
+
+impl std::fmt::Display for UnreadableInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Judges an error by the first of its causes that has a kind.
 pub(crate) fn judge(error: &anyhow::Error) -> Failure {
     if error.downcast_ref::<JobFileError>().is_some() {
@@ -27,7 +37,9 @@ pub(crate) fn judge(error: &anyhow::Error) -> Failure {
     let kind = error.chain().find_map(kind_of);
     let message = chain_text(error);
     let hint = hint(kind, &message);
-    let exit = if kind == Some(ErrorKind::InvalidInput) { Exit::Usage } else { Exit::Failed };
+    let is_unreadable = error.downcast_ref::<UnreadableInput>().is_some();
+    let exit =
+        if is_unreadable || kind == Some(ErrorKind::InvalidInput) { Exit::Usage } else { Exit::Failed };
     Failure { message, hint, kind, exit }
 }
 
@@ -74,10 +86,14 @@ fn hint(kind: Option<ErrorKind>, message: &str) -> Option<String> {
         .iter()
         .any(|word| lower.contains(word));
     if is_unreachable {
-        return Some("is a broker running there? `sharestream broker` starts one; --brokers names another".to_owned());
+        return Some(
+            "is a broker running there? `sharestream broker` starts one; --brokers names another".to_owned(),
+        );
     }
     if lower.contains("unknown_topic") {
-        return Some("`sharestream topic list` shows the topics, `sharestream topic create` makes one".to_owned());
+        return Some(
+            "`sharestream topic list` shows the topics, `sharestream topic create` makes one".to_owned(),
+        );
     }
     if lower.contains("in use") {
         return Some("another program listens there; --port 0 takes a free port".to_owned());
@@ -121,7 +137,8 @@ mod tests {
 
     #[test]
     fn wrong_input_is_wrong_usage() {
-        let error = anyhow::Error::new(sharestream_core::Error::new(ErrorKind::InvalidInput, "no such column"));
+        let error =
+            anyhow::Error::new(sharestream_core::Error::new(ErrorKind::InvalidInput, "no such column"));
         assert_eq!(judge(&error).exit, Exit::Usage);
     }
 

@@ -20,7 +20,9 @@ pub(crate) async fn run(env: Env, args: BrokerArgs) -> anyhow::Result<Exit> {
     };
     let broker = start(env, config).await?;
     if args.json {
-        output::line(&serde_json::json!({ "event": "listening", "bootstrap": broker.bootstrap() }).to_string());
+        output::line(
+            &serde_json::json!({ "event": "listening", "bootstrap": broker.bootstrap() }).to_string(),
+        );
     } else {
         output::line(&format!("listening on {}", broker.bootstrap()));
         output::line("for development and tests: records live in memory, until Ctrl-C");

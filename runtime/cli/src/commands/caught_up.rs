@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sharestream_base::{Clock, ErrorKind};
 use sharestream_base::ids::{Offset, PartitionIndex};
+use sharestream_base::{Clock, ErrorKind};
 use sharestream_client::{Client, OffsetSpec};
 use sharestream_core::{JobControl, JobState};
 
@@ -50,7 +50,8 @@ impl CaughtUp {
     pub(crate) async fn wait(&self, clock: &Clock, control: &JobControl) -> anyhow::Result<()> {
         loop {
             // Before the job runs, the group may not have a start offset: an empty topic would look done.
-            let is_running = matches!(control.status().borrow().state, JobState::Running | JobState::Draining);
+            let is_running =
+                matches!(control.status().borrow().state, JobState::Running | JobState::Draining);
             if is_running && self.left(&self.start_offsets().await?) == 0 {
                 return Ok(());
             }

@@ -6,13 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use flate2::read::MultiGzDecoder;
-use sharestream_base::Env;
+use sharestream_base::{Env, OwnedTask, TaskKind, run_blocking};
 use sharestream_client::{Producer, WriterConfig};
 use tokio::sync::mpsc;
 
 use super::topic::connect;
 use crate::args::ProduceArgs;
 use crate::exit::Exit;
+use crate::failure::UnreadableInput;
 use crate::output;
 
 /// Lines that wait between the reading thread and the producer.
@@ -27,12 +28,8 @@ pub(crate) async fn run(env: Env, args: ProduceArgs) -> anyhow::Result<Exit> {
     let mut producer = Producer::connect(client, WriterConfig::default()).await?;
     let (sender, mut chunks) = mpsc::channel(LINES_WAITING);
     let source = args.file.clone();
-    let reading = sharestream_base::OwnedTask::spawn(
-        "lines",
-        sharestream_base::TaskKind::Service,
-        sharestream_base::run_blocking("lines", move || read_lines(source.as_deref(), &sender)),
-    );
-    let mut reading = reading;
+    let reading = run_blocking("lines", move || read_lines(source.as_deref(), &sender));
+    let mut reading = OwnedTask::spawn("lines", TaskKind::Service, reading);
     let mut keys = KeyRule::new(&args);
     let mut count = 0u64;
     let limit = args.max.unwrap_or(u64::MAX);
@@ -78,7 +75,8 @@ fn read_lines(path: Option<&Path>, sender: &mpsc::Sender<Vec<Vec<u8>>>) -> anyho
 /// The input; a `.gz` file is unpacked.
 fn open(path: Option<&Path>) -> anyhow::Result<Box<dyn BufRead>> {
     let Some(path) = path else { return Ok(Box::new(BufReader::new(std::io::stdin()))) };
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let file =
+        File::open(path).with_context(|| UnreadableInput(format!("cannot open {}", path.display())))?;
     let is_gzip = path.extension().is_some_and(|extension| extension == "gz");
     let bytes: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     Ok(Box::new(BufReader::with_capacity(1 << 20, bytes)))
@@ -127,7 +125,8 @@ impl KeyRule {
             return Ok(None);
         }
         if let Some(separator) = &self.separator {
-            let Some(at) = line.windows(separator.len().max(1)).position(|part| part == separator.as_slice()) else {
+            let Some(at) = line.windows(separator.len().max(1)).position(|part| part == separator.as_slice())
+            else {
                 bail!("line {}: no '{}' in it", self.line_count, String::from_utf8_lossy(separator));
             };
             return Ok(Some((Some(&line[..at]), &line[at + separator.len()..])));
@@ -142,7 +141,8 @@ impl KeyRule {
     fn read_header(&mut self, line: &[u8]) -> anyhow::Result<()> {
         let Some(name) = self.column.as_ref().filter(|_| self.index.is_none()) else { return Ok(()) };
         let text = String::from_utf8_lossy(line);
-        let names: Vec<&str> = text.split(char::from(self.delimiter)).map(|name| name.trim_matches('"')).collect();
+        let names: Vec<&str> =
+            text.split(char::from(self.delimiter)).map(|name| name.trim_matches('"')).collect();
         self.index = names.iter().position(|known| known == name);
         if self.index.is_none() {
             bail!("the header has no column '{name}'; it has {}", names.join(", "));

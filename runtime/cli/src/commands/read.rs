@@ -58,7 +58,8 @@ async fn read(client: &Client, args: &ReadArgs) -> anyhow::Result<()> {
                 continue;
             }
             let wait = Duration::from_millis(if args.follow { 50 } else { 500 });
-            let fetched = reader.fetch(&args.topic, *partition, *position, isolation, FETCH_BYTES, wait).await?;
+            let fetched =
+                reader.fetch(&args.topic, *partition, *position, isolation, FETCH_BYTES, wait).await?;
             let batches = match isolation {
                 Isolation::ReadCommitted => committed_records(&fetched)?,
                 Isolation::ReadUncommitted => {

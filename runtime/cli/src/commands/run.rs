@@ -14,7 +14,8 @@ use sharestream_checkpoints::{CheckpointStore, JobKey};
 use sharestream_client::{Client, NewTopic};
 use sharestream_core::commit::CommitStep;
 use sharestream_core::{
-    AttemptFactory, Job, JobBuilder, JobControl, JobId, JobOptions, JobReport, RestartOptions, StepHook, Supervisor,
+    AttemptFactory, Job, JobBuilder, JobControl, JobId, JobOptions, JobReport, RestartOptions, StepHook,
+    Supervisor,
 };
 use sharestream_kafka::KafkaJob;
 use sharestream_sql::SqlTransform;
@@ -74,12 +75,19 @@ enum Ended {
     Interrupted,
 }
 
-async fn prepare(env: &Env, job: &JobFile, args: &RunArgs, reporter: &mut Reporter) -> anyhow::Result<Prepared> {
+async fn prepare(
+    env: &Env,
+    job: &JobFile,
+    args: &RunArgs,
+    reporter: &mut Reporter,
+) -> anyhow::Result<Prepared> {
     // Before anything is touched: a fault in the SQL needs no broker to be found.
     let transform = transform::plan(job)?;
     let (bootstrap, broker) = brokers(env, job, reporter).await?;
     let client = Client::connect(env.clone(), client_config(&bootstrap)).await?;
     create_topics(&client, job, broker.is_some()).await?;
+    // Opened again by each attempt; here so that another job's folder is refused before anything starts.
+    open_store(job).await?;
     let crash_step = args.crash_at.map(|crash| crash.step);
     let config = settings::kafka_config(job, &bootstrap, crash_step);
     let kafka = KafkaJob::connect(env.clone(), config).await?;
@@ -144,6 +152,12 @@ async fn create_topics(client: &Client, job: &JobFile, is_embedded: bool) -> any
     Ok(())
 }
 
+/// The job's checkpoint store, if it has one.
+async fn open_store(job: &JobFile) -> sharestream_core::Result<Option<CheckpointStore>> {
+    let Some(folder) = &job.checkpoint.directory else { return Ok(None) };
+    Ok(Some(CheckpointStore::local(folder, JobKey::new(&job.job, &job.instance)).await?))
+}
+
 /// Builds the job anew for each attempt.
 struct Attempts {
     job: JobFile,
@@ -157,10 +171,7 @@ struct Attempts {
 impl AttemptFactory for Attempts {
     async fn build(&mut self, _attempt: u64) -> sharestream_core::Result<Job> {
         let job = &self.job;
-        let store = match &job.checkpoint.directory {
-            Some(folder) => Some(CheckpointStore::local(folder, JobKey::new(&job.job, &job.instance)).await?),
-            None => None,
-        };
+        let store = open_store(job).await?;
         let defaults = JobOptions::default();
         let close_deadline = defaults.close_deadline.min(self.drain_deadline);
         let options = defaults

@@ -48,8 +48,10 @@ async fn list(env: Env, args: TopicListArgs) -> anyhow::Result<Exit> {
         if is_internal && !args.internal {
             continue;
         }
-        let start: i64 = admin.list_offsets(&topic.name, &[], OffsetSpec::Earliest).await?.values().map(|o| o.0).sum();
-        let end: i64 = admin.list_offsets(&topic.name, &[], OffsetSpec::Latest).await?.values().map(|o| o.0).sum();
+        let start: i64 =
+            admin.list_offsets(&topic.name, &[], OffsetSpec::Earliest).await?.values().map(|o| o.0).sum();
+        let end: i64 =
+            admin.list_offsets(&topic.name, &[], OffsetSpec::Latest).await?.values().map(|o| o.0).sum();
         if args.json {
             let offsets = end - start;
             let line = json!({
@@ -59,7 +61,12 @@ async fn list(env: Env, args: TopicListArgs) -> anyhow::Result<Exit> {
             output::line(&line.to_string());
         } else {
             let partitions = topic.partitions.len().to_string();
-            rows.push(vec![topic.name.to_string(), partitions, output::thousands(end - start), topic.topic_id.to_string()]);
+            rows.push(vec![
+                topic.name.to_string(),
+                partitions,
+                output::thousands(end - start),
+                topic.topic_id.to_string(),
+            ]);
         }
     }
     if !args.json {

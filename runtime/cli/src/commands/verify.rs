@@ -73,7 +73,11 @@ fn print(report: &Report, show: usize) {
     }
     let hidden = report.violations.len().saturating_sub(show);
     if hidden > 0 || report.violation_count > report.violations.len() as u64 {
-        output::line(&format!("... {} violations in all; --show {} prints more", report.violation_count, show * 10));
+        output::line(&format!(
+            "... {} violations in all; --show {} prints more",
+            report.violation_count,
+            show * 10
+        ));
     }
     output::line(if report.is_right() { "right: one outcome for every record" } else { "VIOLATED" });
 }

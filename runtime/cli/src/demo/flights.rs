@@ -37,7 +37,12 @@ impl Flights {
     }
 
     /// Sends the next `count` flights to `topic` and waits until the broker has them.
-    pub(crate) async fn load(&mut self, producer: &mut Producer, topic: &str, count: usize) -> anyhow::Result<()> {
+    pub(crate) async fn load(
+        &mut self,
+        producer: &mut Producer,
+        topic: &str,
+        count: usize,
+    ) -> anyhow::Result<()> {
         for _ in 0..count.min(self.left) {
             let rest = &self.text[self.position..];
             let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());

@@ -96,7 +96,9 @@ async fn demo(env: Env, args: DemoArgs) -> anyhow::Result<Exit> {
             (Outcome::NeverReached, Death::AtStep { step, .. }) => {
                 format!("crash {number}: {} was not reached, killed anyway", step_name(*step))
             }
-            (_, Death::After(life)) => format!("crash {number}: killed {} ms after its start", life.as_millis()),
+            (_, Death::After(life)) => {
+                format!("crash {number}: killed {} ms after its start", life.as_millis())
+            }
             (Outcome::DiedAtRandom, Death::AtStep { .. }) => format!("crash {number}: killed"),
         });
     }

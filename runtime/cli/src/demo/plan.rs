@@ -29,7 +29,12 @@ pub(crate) enum Death {
 
 /// `crash_count` deaths. In every round each of `steps` comes once, and one death at a random moment; with `only`,
 /// every death is at that step.
-pub(crate) fn deaths(seed: u64, crash_count: u32, steps: &[CommitStep], only: Option<CommitStep>) -> Vec<Death> {
+pub(crate) fn deaths(
+    seed: u64,
+    crash_count: u32,
+    steps: &[CommitStep],
+    only: Option<CommitStep>,
+) -> Vec<Death> {
     let rng = Rng::seeded(seed).fork("deaths");
     let mut plan = Vec::new();
     let mut round: Vec<Option<CommitStep>> = Vec::new();
@@ -77,7 +82,8 @@ mod tests {
         for seed in 0..20 {
             let plan = deaths(seed, 12, &CommitStep::ALL, None);
             for step in CommitStep::ALL {
-                let is_planned = |death: &&Death| matches!(death, Death::AtStep { step: at, .. } if *at == step);
+                let is_planned =
+                    |death: &&Death| matches!(death, Death::AtStep { step: at, .. } if *at == step);
                 assert_eq!(plan.iter().filter(is_planned).count(), 1, "{step:?} with seed {seed}");
             }
             assert_eq!(plan.iter().filter(|death| matches!(death, Death::After(_))).count(), 1);
@@ -93,7 +99,9 @@ mod tests {
     #[test]
     fn a_chosen_step_is_the_only_one() {
         let plan = deaths(1, 5, &CommitStep::ALL, Some(CommitStep::AfterStaging));
-        assert!(plan.iter().all(|death| matches!(death, Death::AtStep { step: CommitStep::AfterStaging, .. })));
+        assert!(
+            plan.iter().all(|death| matches!(death, Death::AtStep { step: CommitStep::AfterStaging, .. }))
+        );
     }
 
     #[test]

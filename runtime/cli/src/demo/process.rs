@@ -40,7 +40,8 @@ impl Process {
         let stdout = child.stdout.take().context("the child has a standard output")?;
         let stderr = child.stderr.take().context("the child has a standard error")?;
         let errors = Arc::new(Mutex::new(Vec::new()));
-        let error_reader = OwnedTask::spawn("child-errors", TaskKind::Service, keep_tail(stderr, errors.clone()));
+        let error_reader =
+            OwnedTask::spawn("child-errors", TaskKind::Service, keep_tail(stderr, errors.clone()));
         let stdin = child.stdin.take();
         let lines = BufReader::new(stdout).lines();
         Ok(Process { name, child, lines, errors, _stdin: stdin, error_reader })
@@ -49,7 +50,9 @@ impl Process {
     /// The next event; an error when the process has ended. Cancel safe.
     pub(crate) async fn event(&mut self) -> anyhow::Result<Value> {
         match self.lines.next_line().await? {
-            Some(line) => serde_json::from_str(&line).with_context(|| format!("the {} said '{line}'", self.name)),
+            Some(line) => {
+                serde_json::from_str(&line).with_context(|| format!("the {} said '{line}'", self.name))
+            }
             None => {
                 let status = self.child.wait().await?;
                 // Its last words may still be on their way.
@@ -58,6 +61,13 @@ impl Process {
                 bail!("the {} ended unexpectedly ({status})\n  {errors}", self.name)
             }
         }
+    }
+
+    /// Most memory that the process had resident so far, in MB; `None` where the system does not tell (not Linux).
+    pub(crate) fn peak_memory_mb(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes / 1_000)
     }
 
     /// Ends the process with SIGKILL and waits until it is gone.

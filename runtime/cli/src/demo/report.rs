@@ -73,6 +73,8 @@ pub(crate) struct DemoReport {
     pub(crate) wrong: u64,
     /// Offsets that two committed outcomes claim.
     pub(crate) decided_twice: u64,
+    /// Most memory that a worker had resident, in MB; 0 where the system does not tell.
+    pub(crate) worker_peak_mb: u64,
     /// Kills by the step at which they came; `random` for random moments.
     pub(crate) crashes_by_step: BTreeMap<String, u64>,
     /// The first violations, in words.
@@ -103,6 +105,7 @@ impl DemoReport {
             remaining: found.remaining,
             wrong: found.wrong,
             decided_twice: found.decided_twice,
+            worker_peak_mb: 0,
             crashes_by_step: BTreeMap::new(),
             violations: found.violations.iter().take(20).map(ToString::to_string).collect(),
         }
@@ -112,14 +115,17 @@ impl DemoReport {
     pub(crate) fn timed(&mut self, seconds: f64, latencies: Latencies) {
         let round = |number: f64| (number * 1_000.0).round() / 1_000.0;
         self.seconds = round(seconds);
-        self.records_per_second = if seconds > 0.0 { (self.records_in as f64 / seconds).round() } else { 0.0 };
+        self.records_per_second =
+            if seconds > 0.0 { (self.records_in as f64 / seconds).round() } else { 0.0 };
         (self.commit_ms_p50, self.commit_ms_p99) = (round(latencies.commit.0), round(latencies.commit.1));
         (self.visible_ms_p50, self.visible_ms_p99) = (round(latencies.visible.0), round(latencies.visible.1));
     }
 
     /// True when nothing was lost, doubled or torn and nothing is left open.
     pub(crate) fn is_right(&self) -> bool {
-        [self.lost, self.doubled, self.torn, self.open_transactions, self.remaining, self.wrong].iter().all(|n| *n == 0)
+        [self.lost, self.doubled, self.torn, self.open_transactions, self.remaining, self.wrong]
+            .iter()
+            .all(|n| *n == 0)
     }
 
     /// The table.
@@ -142,6 +148,7 @@ impl DemoReport {
                 row("records a second", thousands(self.records_per_second as i64)),
                 row("commit ms p50, p99", format!("{:.1}, {:.1}", self.commit_ms_p50, self.commit_ms_p99)),
                 row("visible ms p50, p99", format!("{:.1}, {:.1}", self.visible_ms_p50, self.visible_ms_p99)),
+                row("worker memory, MB", thousands(self.worker_peak_mb)),
             ],
         )
     }
@@ -152,7 +159,9 @@ impl DemoReport {
             return "right: nothing was lost, doubled or torn".to_owned();
         }
         let is_only_doubled = self.doubled > 0
-            && [self.lost, self.torn, self.open_transactions, self.remaining, self.wrong].iter().all(|n| *n == 0);
+            && [self.lost, self.torn, self.open_transactions, self.remaining, self.wrong]
+                .iter()
+                .all(|n| *n == 0);
         if is_only_doubled && self.mode == "at-least-once" {
             return format!(
                 "{} records doubled and none lost: what at-least-once promises. --mode transactional doubles none",
@@ -172,9 +181,22 @@ mod tests {
         let report = DemoReport::checked("transactional", 1, &verify::Report::default());
         let json = serde_json::to_value(report).unwrap();
         for key in [
-            "mode", "records_in", "records_out", "filtered", "dead_lettered", "lost", "doubled", "torn",
-            "open_transactions", "crashes", "seconds", "records_per_second", "commit_ms_p50", "commit_ms_p99",
-            "visible_ms_p50", "visible_ms_p99",
+            "mode",
+            "records_in",
+            "records_out",
+            "filtered",
+            "dead_lettered",
+            "lost",
+            "doubled",
+            "torn",
+            "open_transactions",
+            "crashes",
+            "seconds",
+            "records_per_second",
+            "commit_ms_p50",
+            "commit_ms_p99",
+            "visible_ms_p50",
+            "visible_ms_p99",
         ] {
             assert!(json.get(key).is_some(), "{key}");
         }

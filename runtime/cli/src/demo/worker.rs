@@ -45,6 +45,7 @@ pub(crate) struct Workers {
     seconds: f64,
     latencies: Latencies,
     crashes_by_step: BTreeMap<String, u64>,
+    peak_memory_mb: u64,
 }
 
 impl Workers {
@@ -53,7 +54,8 @@ impl Workers {
         let path: PathBuf = folder.join("job.toml");
         let mut arguments = vec!["run".to_owned(), path.display().to_string()];
         if let Brokers::Addresses(addresses) = &job.source.brokers {
-            arguments.extend(addresses.iter().flat_map(|address| ["--brokers".to_owned(), address.to_string()]));
+            arguments
+                .extend(addresses.iter().flat_map(|address| ["--brokers".to_owned(), address.to_string()]));
         }
         arguments.extend(["--mode", args.mode.word(), "--json", "--with-parent"].map(str::to_owned));
         Workers {
@@ -63,6 +65,7 @@ impl Workers {
             seconds: 0.0,
             latencies: Latencies::default(),
             crashes_by_step: BTreeMap::new(),
+            peak_memory_mb: 0,
         }
     }
 
@@ -96,7 +99,7 @@ impl Workers {
                 }
                 event = worker.event() => {
                     let event = event?;
-                    self.note(&event, display);
+                    self.note(&event, &worker, display);
                     match (name(&event), death) {
                         ("started", _) => {
                             is_started = true;
@@ -141,7 +144,7 @@ impl Workers {
                 Ok(event) => event?,
                 Err(_) => bail!("the worker did not catch up within {} s", FINISH_WAIT_MAX.as_secs()),
             };
-            self.note(&event, display);
+            self.note(&event, &worker, display);
             match name(&event) {
                 "caught_up" => {
                     let started_at = self.started_at.context("a worker was started")?;
@@ -160,6 +163,7 @@ impl Workers {
     /// Adds crashes and times to the report.
     pub(crate) fn complete(&self, report: &mut DemoReport) {
         report.crashes = self.crashes_by_step.values().sum();
+        report.worker_peak_mb = self.peak_memory_mb;
         report.crashes_by_step.clone_from(&self.crashes_by_step);
         report.timed(self.seconds, self.latencies);
     }
@@ -171,7 +175,8 @@ impl Workers {
         Process::start("worker", &arguments)
     }
 
-    fn note(&mut self, event: &Value, display: &mut Display) {
+    fn note(&mut self, event: &Value, worker: &Process, display: &mut Display) {
+        self.peak_memory_mb = self.peak_memory_mb.max(worker.peak_memory_mb().unwrap_or(0));
         match name(event) {
             "progress" => {
                 display.progress(event);

@@ -31,7 +31,13 @@ pub(crate) fn read(section: &mut Section<'_>, problems: &mut Problems) -> Option
 
 fn from_item(item: &Spanned<DeValue<'_>>, problems: &mut Problems) -> Option<At<Column>> {
     let DeValue::Table(table) = item.get_ref() else {
-        wrong_type(problems, item.span(), "a column", "a table { name = \"..\", type = \"..\" }", item.get_ref());
+        wrong_type(
+            problems,
+            item.span(),
+            "a column",
+            "a table { name = \"..\", type = \"..\" }",
+            item.get_ref(),
+        );
         return None;
     };
     let mut column = Section::new("source.columns", item.span(), table);
@@ -59,11 +65,15 @@ fn from_table(table: &DeTable<'_>, problems: &mut Problems) -> Vec<At<Column>> {
     entries.sort_by_key(|(name, _)| name.span().start);
     let mut columns = Vec::new();
     for (name, value) in entries {
-        let Some(type_name) = string_value(value, &format!("source.columns.{}", name.get_ref()), problems) else {
+        let Some(type_name) = string_value(value, &format!("source.columns.{}", name.get_ref()), problems)
+        else {
             continue;
         };
         if let Some((column_type, nullable)) = column_type(&type_name, problems) {
-            columns.push(At::new(Column { name: name.get_ref().to_string(), column_type, nullable }, name.span()));
+            columns.push(At::new(
+                Column { name: name.get_ref().to_string(), column_type, nullable },
+                name.span(),
+            ));
         }
     }
     columns
@@ -103,7 +113,9 @@ fn column_type(name: &At<String>, problems: &mut Problems) -> Option<(ColumnType
     }
     let names: Vec<&str> = ColumnType::ALL.iter().map(|known| known.name()).collect();
     let help = match suggest::nearest(&word, names.iter().copied()) {
-        Some(near) => format!("did you mean \"{near}\"? (one of {}; a ? behind it allows null)", names.join(", ")),
+        Some(near) => {
+            format!("did you mean \"{near}\"? (one of {}; a ? behind it allows null)", names.join(", "))
+        }
         None => format!("use one of {}; a ? behind it allows null", names.join(", ")),
     };
     problems.add_with_help(&name.span, format!("'{}' is not a column type", name.value), help);

@@ -51,7 +51,11 @@ fn flatten(
     problems: &mut Problems,
 ) {
     for (name, value) in table {
-        let key = if prefix.is_empty() { name.get_ref().to_string() } else { format!("{prefix}.{}", name.get_ref()) };
+        let key = if prefix.is_empty() {
+            name.get_ref().to_string()
+        } else {
+            format!("{prefix}.{}", name.get_ref())
+        };
         if let DeValue::Table(inner) = value.get_ref() {
             flatten(&key, inner, found, problems);
             continue;
@@ -94,10 +98,12 @@ fn setting(key: &str, value: &Spanned<DeValue<'_>>, kind: Kind, problems: &mut P
             Ok(number) if (low..=high).contains(&number) => None,
             Ok(_) | Err(_) => Some(format!("use a whole number from {low} to {high}")),
         },
-        Kind::Word(words) => (!words.contains(&text.as_str())).then(|| match suggest::nearest(&text, words.iter().copied()) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("use one of {}", words.join(", ")),
-        }),
+        Kind::Word(words) => {
+            (!words.contains(&text.as_str())).then(|| match suggest::nearest(&text, words.iter().copied()) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("use one of {}", words.join(", ")),
+            })
+        }
         Kind::OffsetReset => {
             let good = matches!(text.as_str(), "earliest" | "latest") || text.starts_with("by_duration:");
             (!good).then(|| "use earliest, latest or by_duration:PT1H (an ISO 8601 duration)".to_owned())

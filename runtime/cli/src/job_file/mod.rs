@@ -15,12 +15,14 @@ use std::path::Path;
 use anyhow::Context;
 use toml::de::DeTable;
 
+use crate::failure::UnreadableInput;
 pub(crate) use model::{AckModeSetting, Brokers, JobFile};
 pub(crate) use report::JobFileError;
 
 /// Reads the job file at `path`.
 pub(crate) fn load(path: &Path) -> anyhow::Result<JobFile> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read job file {}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| UnreadableInput(format!("cannot read job file {}", path.display())))?;
     Ok(parse(path, &text)?)
 }
 
@@ -62,7 +64,13 @@ impl JobFile {
         let rest = statement.get(before..).unwrap_or("");
         let columns = usize::try_from(column.saturating_sub(1)).unwrap_or(0);
         let at = start + before + rest.chars().take(columns).map(char::len_utf8).sum::<usize>();
-        let word: usize = self.text.get(at..).unwrap_or("").chars().take_while(|c| c.is_alphanumeric() || *c == '_').count();
+        let word: usize = self
+            .text
+            .get(at..)
+            .unwrap_or("")
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .count();
         let mut problems = report::Problems::default();
         let span = at..at + word.max(1);
         match help {

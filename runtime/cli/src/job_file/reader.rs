@@ -171,12 +171,22 @@ impl<'a> Section<'a> {
         let value = self.value(key)?;
         let name = self.full_name(key);
         let DeValue::String(text) = value.get_ref() else {
-            wrong_type(problems, value.span(), &name, "a duration in quotes such as \"200ms\"", value.get_ref());
+            wrong_type(
+                problems,
+                value.span(),
+                &name,
+                "a duration in quotes such as \"200ms\"",
+                value.get_ref(),
+            );
             return None;
         };
         let Some(duration) = parse_duration(text) else {
             let message = format!("{name} is not a duration: '{text}'");
-            problems.add_with_help(&value.span(), message, "write a number and ms, s or m, for example \"200ms\"");
+            problems.add_with_help(
+                &value.span(),
+                message,
+                "write a number and ms, s or m, for example \"200ms\"",
+            );
             return None;
         };
         if range.contains(&duration) {
@@ -202,7 +212,11 @@ impl<'a> Section<'a> {
             Some(word) => format!("did you mean \"{word}\"? (one of {})", words.join(", ")),
             None => format!("use one of {}", words.join(", ")),
         };
-        problems.add_with_help(&text.span, format!("{} cannot be \"{}\"", self.full_name(key), text.value), help);
+        problems.add_with_help(
+            &text.span,
+            format!("{} cannot be \"{}\"", self.full_name(key), text.value),
+            help,
+        );
         None
     }
 

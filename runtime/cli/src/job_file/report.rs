@@ -80,8 +80,11 @@ fn write_problem(f: &mut fmt::Formatter<'_>, path: &Path, text: &str, problem: &
     let (line, column, source) = place(text, problem.span.start);
     writeln!(f, "{}:{line}:{column}: {}", path.display(), problem.message)?;
     if !source.is_empty() {
-        let indent: String = source.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        let width = text.get(problem.span.clone()).map_or(1, |part| part.lines().next().unwrap_or("").chars().count());
+        let indent: String =
+            source.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let width = text
+            .get(problem.span.clone())
+            .map_or(1, |part| part.lines().next().unwrap_or("").chars().count());
         let marker = "^".repeat(width.clamp(1, 60));
         writeln!(f, "{line:>5} | {source}")?;
         writeln!(f, "      | {indent}{marker}")?;

@@ -30,7 +30,12 @@ struct Named {
 }
 
 /// Reads the whole file. `None` when anything that has no default is missing or wrong; then `problems` says what.
-pub(crate) fn read(mut file: Section<'_>, path: &Path, text: &str, problems: &mut Problems) -> Option<JobFile> {
+pub(crate) fn read(
+    mut file: Section<'_>,
+    path: &Path,
+    text: &str,
+    problems: &mut Problems,
+) -> Option<JobFile> {
     let end = text.len();
     let mut named = Named::default();
     let job = file.required_section("job", "name = \"delayed-flights\"", end, problems);
@@ -75,7 +80,11 @@ fn read_job(mut section: Section<'_>, problems: &mut Problems) -> Option<(String
     Some((name?.value, instance.map_or_else(|| "main".to_owned(), |instance| instance.value)))
 }
 
-fn read_source(mut section: Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<SourceSettings> {
+fn read_source(
+    mut section: Section<'_>,
+    named: &mut Named,
+    problems: &mut Problems,
+) -> Option<SourceSettings> {
     let brokers = read_brokers(&mut section, problems);
     if section.require("topics", "topics = [\"flights\"]", problems) {
         named.topics = section.strings("topics", problems).unwrap_or_default();
@@ -128,7 +137,11 @@ fn read_brokers(section: &mut Section<'_>, problems: &mut Problems) -> Option<Br
     }
     if addresses.is_empty() {
         let span = given.first().map_or_else(|| section.span().clone(), |at| at.span.clone());
-        problems.add_with_help(&span, "source.brokers names no broker", "write \"localhost:9092\" or \"embedded\"");
+        problems.add_with_help(
+            &span,
+            "source.brokers names no broker",
+            "write \"localhost:9092\" or \"embedded\"",
+        );
         return None;
     }
     Some(Brokers::Addresses(addresses))
@@ -175,7 +188,11 @@ fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Prob
         FormatName::Raw => {
             if has_columns {
                 let message = "source.columns cannot be used with format = \"raw\"";
-                problems.add_with_help(&format.span, message, "raw records have one column, 'value'; remove one of the two");
+                problems.add_with_help(
+                    &format.span,
+                    message,
+                    "raw records have one column, 'value'; remove one of the two",
+                );
             }
             Some(Format::Raw)
         }
@@ -234,7 +251,8 @@ fn read_sink(mut section: Section<'_>, named: &mut Named, problems: &mut Problem
     if let (Some(parallelism), Some(partitions)) = (&parallelism, &partitions)
         && parallelism.value > partitions.value
     {
-        let message = "sink.parallelism is larger than sink.partitions, but each sink subtask needs a partition";
+        let message =
+            "sink.parallelism is larger than sink.partitions, but each sink subtask needs a partition";
         problems.add_with_help(&parallelism.span, message, format!("use at most {}", partitions.value));
     }
     named.sink_topic = topic.clone();
@@ -287,7 +305,11 @@ fn read_ack(mut section: Section<'_>, problems: &mut Problems) -> Option<AckMode
     let Some(mode) = mode else { return Some(AckModeSetting::Auto) };
     if mode.value.is_none() {
         let message = "ack.mode = \"ledger\" is not available yet";
-        problems.add_with_help(&mode.span, message, "use \"transactional\" or \"auto\"; \"at-least-once\" may double records");
+        problems.add_with_help(
+            &mode.span,
+            message,
+            "use \"transactional\" or \"auto\"; \"at-least-once\" may double records",
+        );
     }
     mode.value
 }
@@ -301,7 +323,11 @@ fn check_id(id: &At<String>, what: &str, problems: &mut Problems) {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if id.value.is_empty() || id.value.len() > 249 || !id.value.chars().all(good) {
         let message = format!("'{}' is not {what}", id.value);
-        problems.add_with_help(&id.span, message, "use letters, digits, '.', '_' and '-', at most 249 of them");
+        problems.add_with_help(
+            &id.span,
+            message,
+            "use letters, digits, '.', '_' and '-', at most 249 of them",
+        );
     }
 }
 
@@ -314,17 +340,23 @@ fn check(named: &Named, problems: &mut Problems) {
     }
     let is_source = |topic: &At<String>| named.topics.iter().any(|source| source.value == topic.value);
     if let Some(sink) = named.sink_topic.as_ref().filter(|topic| is_source(topic)) {
-        let message = format!("sink.topic '{}' is also a source: the job would read its own output", sink.value);
+        let message =
+            format!("sink.topic '{}' is also a source: the job would read its own output", sink.value);
         problems.add_with_help(&sink.span, message, "write to another topic");
     }
     if let Some(topic) = &named.dead_letter_topic {
         if is_source(topic) {
-            let message = format!("dead_letter.topic '{}' is also a source: bad records would come round", topic.value);
+            let message =
+                format!("dead_letter.topic '{}' is also a source: bad records would come round", topic.value);
             problems.add_with_help(&topic.span, message, "write to another topic");
         }
         if named.sink_topic.as_ref().is_some_and(|sink| sink.value == topic.value) {
             let message = format!("dead_letter.topic '{}' is also the sink's topic", topic.value);
-            problems.add_with_help(&topic.span, message, "dead letters keep the record as it came; use a topic of their own");
+            problems.add_with_help(
+                &topic.span,
+                message,
+                "dead letters keep the record as it came; use a topic of their own",
+            );
         }
     }
     // With SQL the sink sees what the SELECT lists; the planner checks the key then.

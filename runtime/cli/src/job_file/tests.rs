@@ -133,24 +133,84 @@ job.toml:11:2: unknown section 'checkpiont'
 #[test]
 fn each_fault_names_its_place_and_its_remedy() {
     let cases: [(&str, &str, &str, &str); 23] = [
-        ("[sink]\ntopic = \"delayed\"\nkey = \"carrier\"\n", "", "job.toml:9:1: section [sink] is missing", "[sink]"),
+        (
+            "[sink]\ntopic = \"delayed\"\nkey = \"carrier\"\n",
+            "",
+            "job.toml:9:1: section [sink] is missing",
+            "[sink]",
+        ),
         ("\"Int64?\"", "\"Itn64\"", "'Itn64' is not a column type", "did you mean \"int64\"?"),
         ("\"delay\"", "\"carrier\"", "column 'carrier' is named twice (columns 1 and 2)", "^"),
         ("\"delay\"", "\"_offset\"", "column '_offset' cannot start with '_'", "record's own columns"),
-        ("\"Int64?\" }]", "\"Int64?\", nulable = true }]", "unknown key 'nulable'", "did you mean 'nullable'?"),
-        ("format = \"csv\"\ncolumns", "format = \"raw\"\ncolumns", "cannot be used with format = \"raw\"", "'value'"),
-        ("format = \"csv\"", "format = \"json\"\nnulls = [\"NA\"]", "source.nulls is for format = \"csv\" only", "remove it"),
-        ("format = \"csv\"", "format = \"csv\"\ndelimiter = \";;\"", "source.delimiter cannot be \";;\"", "one ASCII"),
-        ("key = \"carrier\"", "key = \"carier\"", "sink.key 'carier' is not a column", "did you mean \"carrier\"?"),
+        (
+            "\"Int64?\" }]",
+            "\"Int64?\", nulable = true }]",
+            "unknown key 'nulable'",
+            "did you mean 'nullable'?",
+        ),
+        (
+            "format = \"csv\"\ncolumns",
+            "format = \"raw\"\ncolumns",
+            "cannot be used with format = \"raw\"",
+            "'value'",
+        ),
+        (
+            "format = \"csv\"",
+            "format = \"json\"\nnulls = [\"NA\"]",
+            "source.nulls is for format = \"csv\" only",
+            "remove it",
+        ),
+        (
+            "format = \"csv\"",
+            "format = \"csv\"\ndelimiter = \";;\"",
+            "source.delimiter cannot be \";;\"",
+            "one ASCII",
+        ),
+        (
+            "key = \"carrier\"",
+            "key = \"carier\"",
+            "sink.key 'carier' is not a column",
+            "did you mean \"carrier\"?",
+        ),
         ("\"delayed\"", "\"flights\"", "sink.topic 'flights' is also a source", "another topic"),
-        ("[sink]", "[dead_letter]\ntopic = \"flights\"\n[sink]", "dead_letter.topic 'flights' is also a source", "^"),
-        ("[sink]", "[dead_letter]\ntopic = \"delayed\"\n[sink]", "is also the sink's topic", "topic of their own"),
-        ("[sink]", "[ack]\nmode = \"ledger\"\n[sink]", "ack.mode = \"ledger\" is not available yet", "transactional"),
-        ("[sink]", "[ack]\nmode = \"at_least_once\"\n[sink]", "ack.mode cannot be", "did you mean \"at-least-once\"?"),
+        (
+            "[sink]",
+            "[dead_letter]\ntopic = \"flights\"\n[sink]",
+            "dead_letter.topic 'flights' is also a source",
+            "^",
+        ),
+        (
+            "[sink]",
+            "[dead_letter]\ntopic = \"delayed\"\n[sink]",
+            "is also the sink's topic",
+            "topic of their own",
+        ),
+        (
+            "[sink]",
+            "[ack]\nmode = \"ledger\"\n[sink]",
+            "ack.mode = \"ledger\" is not available yet",
+            "transactional",
+        ),
+        (
+            "[sink]",
+            "[ack]\nmode = \"at_least_once\"\n[sink]",
+            "ack.mode cannot be",
+            "did you mean \"at-least-once\"?",
+        ),
         ("[sink]", "[checkpoint]\ninterval = 200\n[sink]", "must be a duration in quotes", "not an integer"),
         ("[sink]", "[checkpoint]\ninterval = \"fast\"\n[sink]", "is not a duration: 'fast'", "\"200ms\""),
-        ("[sink]", "[checkpoint]\ninterval = \"2000s\"\n[sink]", "checkpoint.interval must be from 1ms to 600s", "^"),
-        ("[sink]\n", "[sink]\nparallelism = 4\npartitions = 2\n", "larger than sink.partitions", "use at most 2"),
+        (
+            "[sink]",
+            "[checkpoint]\ninterval = \"2000s\"\n[sink]",
+            "checkpoint.interval must be from 1ms to 600s",
+            "^",
+        ),
+        (
+            "[sink]\n",
+            "[sink]\nparallelism = 4\npartitions = 2\n",
+            "larger than sink.partitions",
+            "use at most 2",
+        ),
         ("[\"flights\"]", "[\"flights\", \"flights\"]", "topic 'flights' is listed twice", "^"),
         ("[\"flights\"]", "[\"fl ghts\"]", "'fl ghts' is not a topic name", "letters, digits"),
         ("\"localhost:9092\"", "\"embeded\"", "'embeded' is not host:port", "did you mean \"embedded\"?"),
@@ -186,14 +246,15 @@ fn group_settings_are_checked_under_kafkas_names() {
 #[test]
 fn a_fault_in_the_sql_is_placed_in_the_file() {
     let cases = [
-        ("sql = \"SELECT carier FROM source\"", (1, 8), "job.toml:10:16: no such column"),
+        ("sql = \"SELECT carier FROM source\"", (1, 8), "job.toml:10:15: no such column"),
         ("sql = \"\"\"\nSELECT\n  carier FROM source\n\"\"\"", (2, 3), "job.toml:12:3: no such column"),
-        ("sql = '''SELECT carier FROM source'''", (1, 8), "job.toml:10:18: no such column"),
+        ("sql = '''SELECT carier FROM source'''", (1, 8), "job.toml:10:17: no such column"),
     ];
     for (line, place, expected) in cases {
         let text = edited("[sink]", &format!("[transform]\n{line}\n[sink]"));
         let job = parse(Path::new("job.toml"), &text).unwrap();
-        let found = job.sql_fault(Some(place), "no such column", Some("did you mean carrier?".into())).to_string();
+        let found =
+            job.sql_fault(Some(place), "no such column", Some("did you mean carrier?".into())).to_string();
         assert!(found.starts_with(expected) && found.contains("^^^^^^\n"), "{expected} in\n{found}");
     }
 }

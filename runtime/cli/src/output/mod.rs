@@ -37,7 +37,8 @@ mod tests {
 
     #[test]
     fn thousands_are_set_apart() {
-        let cases = [(0, "0"), (999, "999"), (1_000, "1,000"), (336_776, "336,776"), (-1_234_567, "-1,234,567")];
+        let cases =
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (336_776, "336,776"), (-1_234_567, "-1,234,567")];
         for (number, expected) in cases {
             assert_eq!(thousands(number), expected);
         }

@@ -135,18 +135,22 @@ impl Reporter {
             Style::Json => self.event("ended", json!(report)),
             Style::Terminal | Style::Plain => {
                 line(&format!(
-                    "{} in, {} out, {} filtered, {} dead letters; {} commits, {:.1} ms p50, {:.1} ms p99; visible \
-                     {:.1} ms p50, {:.1} ms p99",
+                    "{} in, {} out, {} filtered, {} dead letters",
                     thousands(status.records_in),
                     thousands(status.rows_out),
                     thousands(status.filtered),
                     thousands(status.dead_letters),
-                    thousands(status.commits),
-                    status.commit_ms.p50,
-                    status.commit_ms.p99,
-                    status.visible_ms.p50,
-                    status.visible_ms.p99,
                 ));
+                if status.commits > 0 {
+                    line(&format!(
+                        "{} commits, {:.1} ms p50, {:.1} ms p99; visible {:.1} ms p50, {:.1} ms p99",
+                        thousands(status.commits),
+                        status.commit_ms.p50,
+                        status.commit_ms.p99,
+                        status.visible_ms.p50,
+                        status.visible_ms.p99,
+                    ));
+                }
                 if let Some(checkpoint) = report.unresolved {
                     line(&format!("checkpoint {checkpoint} was being committed: the next start finds out"));
                 }

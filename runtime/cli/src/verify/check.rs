@@ -13,7 +13,12 @@ use super::report::{Fault, Report, Violation};
 /// What is known about one offset.
 #[derive(Clone, Copy, Default)]
 struct Fate {
+    /// The last outcome's decision.
     decision: Option<Decision>,
+    /// Some outcome accepted it; without exactly once there may be several.
+    accepted: bool,
+    /// Some outcome rejected it.
+    rejected: bool,
     /// Committed outcomes that decided on it.
     claims: u16,
     /// Different ordinals that were output.
@@ -117,6 +122,11 @@ fn apply_claims(window: &mut Window<'_>, claims: &[&Claim], exactly_once: bool, 
             let Some(fate) = window.fate(offset) else { continue };
             // The last outcome stands: where two overlap, that is a violation of its own below.
             fate.decision = Some(claim.decision);
+            match claim.decision {
+                Decision::Accept => fate.accepted = true,
+                Decision::Reject => fate.rejected = true,
+                Decision::Gap => {}
+            }
             fate.claims = fate.claims.saturating_add(1);
         }
     }
@@ -210,31 +220,25 @@ fn judge(window: &Window<'_>, has_dead_letter_topic: bool, report: &mut Report) 
             }
         }
         let mut violated = |fault| report.violated(window.violation(fault, offset), 1);
+        if fate.outputs > 0 && !fate.accepted {
+            violated(Fault::OutputWithoutOutcome);
+        }
+        if fate.dead_letters > 0 && !fate.rejected {
+            violated(Fault::DeadLetterWithoutOutcome);
+        }
         match fate.decision {
             None => {
                 if is_record && offset < facts.start_offset {
                     violated(Fault::PassedWithoutOutcome);
                 }
-                if fate.outputs > 0 {
-                    violated(Fault::OutputWithoutOutcome);
-                }
-                if fate.dead_letters > 0 {
-                    violated(Fault::DeadLetterWithoutOutcome);
-                }
             }
             Some(Decision::Accept) => {
-                if fate.dead_letters > 0 {
-                    violated(Fault::DeadLetterWithoutOutcome);
-                }
                 judge_accepted(fate, expected, &mut violated);
                 if is_record && fate.outputs == 0 {
                     report.filtered += 1;
                 }
             }
             Some(Decision::Reject) => {
-                if fate.outputs > 0 {
-                    violated(Fault::OutputWithoutOutcome);
-                }
                 if fate.dead_letters == 0 && has_dead_letter_topic {
                     violated(Fault::DeadLetterMissing);
                 }
@@ -245,12 +249,6 @@ fn judge(window: &Window<'_>, has_dead_letter_topic: bool, report: &mut Report) 
             Some(Decision::Gap) => {
                 if is_record {
                     violated(Fault::RecordAsGap);
-                }
-                if fate.outputs > 0 {
-                    violated(Fault::OutputWithoutOutcome);
-                }
-                if fate.dead_letters > 0 {
-                    violated(Fault::DeadLetterWithoutOutcome);
                 }
             }
         }
@@ -275,7 +273,9 @@ fn judge_accepted(fate: &Fate, expected: Expected, violated: &mut impl FnMut(Fau
 /// The decided prefix must lie below the start offset: an outcome is committed together with its acknowledgements.
 fn judge_share_state(window: &Window<'_>, report: &mut Report) {
     let mut offset = window.facts.start_offset_after.max(window.base);
-    while let Some(fate) = usize::try_from(offset - window.base).ok().and_then(|index| window.fates.get(index)) {
+    while let Some(fate) =
+        usize::try_from(offset - window.base).ok().and_then(|index| window.fates.get(index))
+    {
         if fate.decision.is_none() {
             break;
         }
@@ -286,7 +286,8 @@ fn judge_share_state(window: &Window<'_>, report: &mut Report) {
 
 /// Effects and outcomes of source partitions that are not the job's: another topic under the same name, most likely.
 fn note_strangers(facts: &Facts, report: &mut Report) {
-    let is_ours = |source: &SourcePartition| facts.partitions.iter().any(|partition| partition.source == *source);
+    let is_ours =
+        |source: &SourcePartition| facts.partitions.iter().any(|partition| partition.source == *source);
     for (what, effects) in [("output", &facts.outputs), ("dead letter", &facts.dead_letters)] {
         let strangers = effects.iter().filter(|effect| !is_ours(&effect.source)).count();
         if strangers > 0 {

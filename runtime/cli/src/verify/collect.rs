@@ -111,32 +111,43 @@ struct Outcome {
 }
 
 /// The committed outcomes of the group, of every job and instance in it.
-async fn outcomes(client: &Client, config: &KafkaJobConfig, notes: &mut Vec<String>) -> anyhow::Result<Vec<Outcome>> {
+async fn outcomes(
+    client: &Client,
+    config: &KafkaJobConfig,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Vec<Outcome>> {
     let topic = &config.outcome_topic;
     let mut committed = Vec::new();
-    let read = |partition: PartitionIndex, record: &RecordView<'_>, into: &mut Vec<Outcome>| -> anyhow::Result<()> {
-        let (Some(key), Some(value)) = (record.key, record.value) else { return Ok(()) };
-        let entry = LogEntry::decode(key, value)
-            .with_context(|| format!("outcome record {topic}[{partition}]@{}", record.offset))?;
-        match entry {
-            LogEntry::Outcome(record_of) if record_of.group == config.group => {
-                into.push(Outcome { partition, offset: record.offset, record: *record_of });
+    let read =
+        |partition: PartitionIndex, record: &RecordView<'_>, into: &mut Vec<Outcome>| -> anyhow::Result<()> {
+            let (Some(key), Some(value)) = (record.key, record.value) else { return Ok(()) };
+            let entry = LogEntry::decode(key, value)
+                .with_context(|| format!("outcome record {topic}[{partition}]@{}", record.offset))?;
+            match entry {
+                LogEntry::Outcome(record_of) if record_of.group == config.group => {
+                    into.push(Outcome { partition, offset: record.offset, record: *record_of });
+                }
+                LogEntry::Outcome(_) | LogEntry::Mode(_) | LogEntry::Unknown => {}
             }
-            LogEntry::Outcome(_) | LogEntry::Mode(_) | LogEntry::Unknown => {}
-        }
-        Ok(())
-    };
+            Ok(())
+        };
     scan::topic(client, topic, Scan::Committed, |partition, record| read(partition, record, &mut committed))
         .await
         .with_context(|| format!("cannot read the outcome topic {topic}"))?;
     let mut raw = Vec::new();
     scan::topic(client, topic, Scan::Raw, |partition, record| read(partition, record, &mut raw)).await?;
     if raw.len() < committed.len() {
-        bail!("the outcome topic {topic} changed under the check: {} records, then {}", committed.len(), raw.len());
+        bail!(
+            "the outcome topic {topic} changed under the check: {} records, then {}",
+            committed.len(),
+            raw.len()
+        );
     }
     let given_up = raw.len() - committed.len();
     if given_up > 0 {
-        notes.push(format!("{given_up} outcome records were aborted or are still open: they count for nothing"));
+        notes.push(format!(
+            "{given_up} outcome records were aborted or are still open: they count for nothing"
+        ));
     }
     Ok(committed)
 }

@@ -71,15 +71,21 @@ impl Fault {
     /// What it means, for people.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Fault::PassedWithoutOutcome => "lost: the group is past it, but no committed outcome decided on it",
+            Fault::PassedWithoutOutcome => {
+                "lost: the group is past it, but no committed outcome decided on it"
+            }
             Fault::OutputMissing => "lost: accepted, but its output is missing",
             Fault::DeadLetterMissing => "lost: rejected, but its dead letter is missing",
             Fault::RecordAsGap => "lost: a record was acknowledged as a gap",
-            Fault::FaultyRecordAccepted => "lost: it cannot be processed, yet was accepted without a dead letter",
+            Fault::FaultyRecordAccepted => {
+                "lost: it cannot be processed, yet was accepted without a dead letter"
+            }
             Fault::OutputDoubled => "doubled: its output is there more than once",
             Fault::DeadLetterDoubled => "doubled: its dead letter is there more than once",
             Fault::OutputWithoutOutcome => "torn: it has an output, but no committed outcome accepts it",
-            Fault::DeadLetterWithoutOutcome => "torn: it has a dead letter, but no committed outcome rejects it",
+            Fault::DeadLetterWithoutOutcome => {
+                "torn: it has a dead letter, but no committed outcome rejects it"
+            }
             Fault::OutcomeNotAcknowledged => "torn: an outcome decided on it, but the group still holds it",
             Fault::DecidedTwice => "decided twice: two committed outcomes claim it",
             Fault::OutputDiffers => "wrong: its output is not what the transform makes of it",

@@ -86,12 +86,33 @@ type Plant = fn(&mut Facts);
 #[test]
 fn every_planted_fault_is_named_and_placed() {
     let cases: [(&str, Plant, Fault, i64, i64, [u64; 4]); 14] = [
-        ("decided range dropped", |f| drop(f.claims.remove(0)), Fault::PassedWithoutOutcome, 0, 4, [5, 0, 3, 0]),
-        ("dropped range, its outputs", |f| drop(f.claims.remove(0)), Fault::OutputWithoutOutcome, 0, 2, [5, 0, 3, 0]),
+        (
+            "decided range dropped",
+            |f| drop(f.claims.remove(0)),
+            Fault::PassedWithoutOutcome,
+            0,
+            4,
+            [5, 0, 3, 0],
+        ),
+        (
+            "dropped range, its outputs",
+            |f| drop(f.claims.remove(0)),
+            Fault::OutputWithoutOutcome,
+            0,
+            2,
+            [5, 0, 3, 0],
+        ),
         ("output missing", |f| drop(f.outputs.remove(1)), Fault::OutputMissing, 1, 1, [1, 0, 0, 0]),
         ("one ordinal missing", |f| drop(f.outputs.pop()), Fault::OutputMissing, 7, 7, [1, 0, 0, 0]),
         ("output doubled", |f| f.outputs.push(output(2, 0)), Fault::OutputDoubled, 2, 2, [0, 1, 0, 0]),
-        ("output without outcome", |f| f.outputs.push(output(8, 0)), Fault::OutputWithoutOutcome, 8, 8, [0, 0, 1, 0]),
+        (
+            "output without outcome",
+            |f| f.outputs.push(output(8, 0)),
+            Fault::OutputWithoutOutcome,
+            8,
+            8,
+            [0, 0, 1, 0],
+        ),
         ("dead letter missing", |f| f.dead_letters.clear(), Fault::DeadLetterMissing, 5, 5, [1, 0, 0, 0]),
         (
             "dead letter doubled",
@@ -109,7 +130,14 @@ fn every_planted_fault_is_named_and_placed() {
             3,
             [0, 0, 1, 0],
         ),
-        ("record called a gap", |f| f.claims[3].decision = Decision::Gap, Fault::RecordAsGap, 7, 7, [1, 0, 1, 0]),
+        (
+            "record called a gap",
+            |f| f.claims[3].decision = Decision::Gap,
+            Fault::RecordAsGap,
+            7,
+            7,
+            [1, 0, 1, 0],
+        ),
         (
             "acknowledgement not applied",
             |f| f.partitions[0].start_offset_after = 6,
@@ -171,7 +199,9 @@ fn deciding_twice_is_a_violation_only_where_exactly_once_is_promised() {
 #[test]
 fn an_open_transaction_is_not_right() {
     let mut facts = right();
-    facts.open_transactions.push(OpenTransaction { transactional_id: "late".into(), state: "Ongoing".into() });
+    facts
+        .open_transactions
+        .push(OpenTransaction { transactional_id: "late".into(), state: "Ongoing".into() });
     let report = check(&facts);
     assert!(!report.is_right());
     assert_eq!(report.open_transactions, 1);

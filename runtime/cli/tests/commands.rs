@@ -1,0 +1,143 @@
+//! The small commands and the messages of a first hour, against the embedded broker as its own process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A broker that dies with the test.
+struct Broker {
+    child: Child,
+    address: String,
+}
+
+impl Broker {
+    fn start() -> Broker {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sharestream"))
+            .args(["broker", "--port", "0", "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let address = event["bootstrap"].as_str().unwrap().to_owned();
+        Broker { child, address }
+    }
+
+    fn run(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sharestream"))
+            .args(arguments)
+            .args(["--brokers", &self.address])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    fn text(&self, arguments: &[&str], input: &str) -> String {
+        let output = self.run(arguments, input);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const JOB: &str = r#"
+[job]
+name = "long-words"
+[source]
+brokers = "127.0.0.1:1"
+topics = ["words"]
+group = "long-words"
+format = "csv"
+columns = [{ name = "word", type = "string" }, { name = "length", type = "int64" }]
+[source.group_config]
+share.auto.offset.reset = "earliest"
+[transform]
+sql = "SELECT word FROM source WHERE length > 3"
+[sink]
+topic = "long"
+key = "word"
+partitions = 2
+[dead_letter]
+topic = "bad"
+[checkpoint]
+directory = "checkpoints"
+"#;
+
+fn write(folder: &Path, text: &str) -> String {
+    let path = folder.join("job.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn produce_run_verify_and_read_agree() {
+    let broker = Broker::start();
+    let folder = tempfile::tempdir().unwrap();
+    let job = write(folder.path(), JOB);
+    broker.text(&["topic", "create", "words", "--partitions", "2"], "");
+    let words = "word,length\nalpha,5\nat,2\nbeta,4\nbroken,many\nomega,5\n";
+    broker.text(&["produce", "words", "--key-column", "word"], words);
+    broker.text(&["run", &job, "--until-caught-up"], "");
+    let verified = broker.text(&["verify", &job, "--json"], "");
+    let report: serde_json::Value = serde_json::from_str(&verified).unwrap();
+    for (count, expected) in [("records_in", 5), ("records_out", 3), ("filtered", 1), ("dead_lettered", 1)] {
+        assert_eq!(report[count], expected, "{count} in {verified}");
+    }
+    let read = broker.text(&["read", "long"], "");
+    for word in ["alpha", "beta", "omega"] {
+        assert!(read.contains(&format!("{{\"word\":\"{word}\"}}")), "{read}");
+    }
+    let bad = broker.text(&["read", "bad", "--headers"], "");
+    assert!(
+        bad.contains("broken,many") && bad.contains("sharestream.error: column length: not an int64"),
+        "{bad}"
+    );
+    let topics = broker.text(&["topic", "list", "--json"], "");
+    assert!(topics.contains("\"topic\":\"words\""), "{topics}");
+}
+
+#[test]
+fn wrong_input_is_explained_and_exits_with_two() {
+    let broker = Broker::start();
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |text: &str, expected: &[&str]| {
+        let job = write(folder.path(), text);
+        let output = broker.run(&["run", &job], "");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        for part in expected {
+            assert!(stderr.contains(part), "{part} in\n{stderr}");
+        }
+    };
+    refused(JOB, &["'words' does not exist", "topic create"]);
+    refused(&JOB.replace("SELECT word", "SELECT wrod"), &["job.toml:14:15", "wrod", "did you mean word?"]);
+    refused(
+        &JOB.replace("key = \"word\"", "key = \"length\""),
+        &["sink.key 'length' is not a column of this SELECT"],
+    );
+    refused(&JOB.replace("topics", "topcis"), &["job.toml:6:1", "did you mean 'topics'?"]);
+    broker.text(&["topic", "create", "words"], "");
+    let job = write(folder.path(), JOB);
+    broker.text(&["run", &job, "--until-caught-up"], "");
+    refused(&JOB.replace("long-words", "other-job"), &["belongs to job 'long-words'"]);
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_named() {
+    let arguments = ["topic", "list", "--brokers", "127.0.0.1:1"];
+    let output = Command::new(env!("CARGO_BIN_EXE_sharestream")).args(arguments).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("127.0.0.1:1") && stderr.contains("sharestream broker"), "{stderr}");
+}

@@ -1,0 +1,63 @@
+//! The demo as a test: real processes, killed with SIGKILL at every named step, and still right.
+//!
+//! `SHARESTREAM_CRASH_ROUNDS` sets the number of rounds (12 by default, so that each step comes once; 200 for the long
+//! run) and `SHARESTREAM_SEED` the first seed. A failure prints both.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn demo(arguments: &[&str]) -> (Output, Value) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_sharestream")).arg("demo").arg("--json").args(arguments).output();
+    let output = output.unwrap();
+    let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output, report)
+}
+
+fn explained(arguments: &[&str], output: &Output) -> String {
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("again with: sharestream demo {}\n{stdout}\n{stderr}", arguments.join(" "))
+}
+
+#[test]
+fn crashes_at_every_step_lose_double_and_tear_nothing() {
+    let rounds = setting("SHARESTREAM_CRASH_ROUNDS", 12);
+    let seed = setting("SHARESTREAM_SEED", 1).to_string();
+    // Half of the flights are shared by the rounds: enough for each to make several commits.
+    let records = (rounds * 4_000).clamp(20_000, 336_776).to_string();
+    let rounds_text = rounds.to_string();
+    let arguments =
+        ["--crashes", rounds_text.as_str(), "--seed", seed.as_str(), "--records", records.as_str()];
+    let (output, report) = demo(&arguments);
+    let explained = explained(&arguments, &output);
+    assert!(output.status.success(), "{explained}");
+    for count in ["lost", "doubled", "torn", "open_transactions", "remaining", "wrong", "decided_twice"] {
+        assert_eq!(report[count], 0, "{count}\n{explained}");
+    }
+    assert_eq!(report["crashes"], rounds, "{explained}");
+    assert_eq!(report["records_in"].to_string(), records, "{explained}");
+    let steps = report["crashes_by_step"].as_object().unwrap();
+    if rounds >= 12 {
+        assert_eq!(steps.len(), 12, "every step and a random moment\n{explained}");
+    }
+}
+
+#[test]
+fn at_least_once_counts_its_duplicates_and_loses_nothing() {
+    // At this step everything is committed and nothing acknowledged.
+    let arguments =
+        ["--mode", "at-least-once", "--crash-at", "during_end_txn", "--crashes", "2", "--seed", "1"];
+    let arguments: Vec<&str> = arguments.into_iter().chain(["--records", "10000"]).collect();
+    let (output, report) = demo(&arguments);
+    let explained = explained(&arguments, &output);
+    assert_eq!(output.status.code(), Some(1), "doubles are not right, and it says so\n{explained}");
+    assert!(report["doubled"].as_u64().unwrap() > 0, "{explained}");
+    for count in ["lost", "torn", "open_transactions", "remaining", "wrong"] {
+        assert_eq!(report[count], 0, "{count}\n{explained}");
+    }
+}
