@@ -121,7 +121,7 @@ fn wrong_input_is_explained_and_exits_with_two() {
         }
     };
     refused(JOB, &["'words' does not exist", "topic create"]);
-    refused(&JOB.replace("SELECT word", "SELECT wrod"), &["job.toml:14:15", "wrod", "did you mean word?"]);
+    refused(&JOB.replace("SELECT word", "SELECT wrod"), &["job.toml:13:15", "wrod", "did you mean word?"]);
     refused(
         &JOB.replace("key = \"word\"", "key = \"length\""),
         &["sink.key 'length' is not a column of this SELECT"],
