@@ -1,5 +1,7 @@
 //! The small commands and the messages of a first hour, against the embedded broker as its own process.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};

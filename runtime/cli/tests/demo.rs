@@ -3,6 +3,8 @@
 //! `SHARESTREAM_CRASH_ROUNDS` sets the number of rounds (12 by default, so that each step comes once; 200 for the long
 //! run) and `SHARESTREAM_SEED` the first seed. A failure prints both.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::process::{Command, Output};
 
 use serde_json::Value;

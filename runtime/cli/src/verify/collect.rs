@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_client::{Client, OffsetSpec, TopicInfo};
+use sharestream_core::commit::AckMode;
 use sharestream_core::decision::SourcePartition;
 use sharestream_kafka::outcome::{LogEntry, OutcomeRecord};
 use sharestream_kafka::provenance::Provenance;
@@ -67,7 +68,7 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
     settle_start_offsets(client, job, &sources, &claims, &mut partitions, settle).await?;
     let open_transactions = open_transactions(client, &config, &outcomes, &mut notes).await?;
     let facts = Facts {
-        exactly_once: config.mode != AckModeChoice::AtLeastOnce,
+        exactly_once: promises_exactly_once(&config, &outcomes, &mut notes),
         has_dead_letter_topic: job.dead_letter_topic.is_some(),
         partitions,
         claims,
@@ -76,6 +77,19 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
         open_transactions,
     };
     Ok(Collected { facts, notes, recomputed: true })
+}
+
+/// What the committed outcomes were made under decides; the job file may have changed since.
+fn promises_exactly_once(config: &KafkaJobConfig, outcomes: &[Outcome], notes: &mut Vec<String>) -> bool {
+    let weak = outcomes.iter().filter(|outcome| outcome.record.mode == AckMode::AtLeastOnce).count();
+    let wants_weak = config.mode == AckModeChoice::AtLeastOnce;
+    if weak > 0 && !wants_weak {
+        notes.push(format!(
+            "{weak} of {} commits were made at least once, against the job file",
+            outcomes.len()
+        ));
+    }
+    weak == 0 && !wants_weak
 }
 
 async fn topics(client: &Client, names: &[String]) -> anyhow::Result<Vec<Arc<TopicInfo>>> {
@@ -133,7 +147,7 @@ async fn outcomes(
         };
     scan::topic(client, topic, Scan::Committed, |partition, record| read(partition, record, &mut committed))
         .await
-        .with_context(|| format!("cannot read the outcome topic {topic}"))?;
+        .with_context(|| format!("cannot read the outcome topic {topic} (has the job run?)"))?;
     let mut raw = Vec::new();
     scan::topic(client, topic, Scan::Raw, |partition, record| read(partition, record, &mut raw)).await?;
     if raw.len() < committed.len() {
@@ -186,6 +200,12 @@ fn initial(
 ) -> Offset {
     let from_earliest =
         job.source.group_config.get("share.auto.offset.reset").is_some_and(|reset| reset == "earliest");
+    if log_start.0 > 0 {
+        notes.push(format!(
+            "{topic}[{}]: records below {log_start} are no longer kept, so they are not checked",
+            source.partition
+        ));
+    }
     if from_earliest {
         return log_start;
     }

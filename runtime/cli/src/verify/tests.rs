@@ -82,10 +82,12 @@ fn a_right_run_has_no_violations_and_adds_up() {
 }
 
 type Plant = fn(&mut Facts);
+/// Name, fault to plant, fault to find, its first and last offset, and the counts lost, doubled, torn, wrong.
+type Case = (&'static str, Plant, Fault, i64, i64, [u64; 4]);
 
 #[test]
 fn every_planted_fault_is_named_and_placed() {
-    let cases: [(&str, Plant, Fault, i64, i64, [u64; 4]); 14] = [
+    let cases: [Case; 14] = [
         (
             "decided range dropped",
             |f| drop(f.claims.remove(0)),
