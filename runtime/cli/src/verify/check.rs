@@ -67,6 +67,7 @@ pub(crate) fn check(facts: &Facts) -> Report {
         records_out: facts.outputs.len() as u64,
         dead_lettered: facts.dead_letters.len() as u64,
         open_transactions: facts.open_transactions.len() as u64,
+        overdue_transactions: facts.open_transactions.iter().filter(|open| open.overdue).count() as u64,
         ..Report::default()
     };
     let mut claims: HashMap<SourcePartition, Vec<&Claim>> = HashMap::new();
@@ -120,13 +121,16 @@ fn apply_claims(window: &mut Window<'_>, claims: &[&Claim], exactly_once: bool, 
     for claim in claims {
         for offset in claim.first..=claim.last {
             let Some(fate) = window.fate(offset) else { continue };
-            // The last outcome stands: where two overlap, that is a violation of its own below.
-            fate.decision = Some(claim.decision);
             match claim.decision {
                 Decision::Accept => fate.accepted = true,
                 Decision::Reject => fate.rejected = true,
                 Decision::Gap => {}
             }
+            if claim.late {
+                continue;
+            }
+            // The last outcome stands: where two overlap, that is a violation of its own below.
+            fate.decision = Some(claim.decision);
             fate.claims = fate.claims.saturating_add(1);
         }
     }

@@ -1,13 +1,15 @@
 //! Collects the facts of a job from the cluster: topics at both isolation levels, and the share state.
 //!
 //! Order matters where the job still runs: the start offsets are read first (everything below them must have an
-//! outcome), the outcomes second, the effects third, and the start offsets again at the end.
+//! outcome), the outcomes second (each must have its effects), the effects third, the outcomes again (an effect of a
+//! newer one is explained by it), and the start offsets again at the end. Markers reach partitions one after another,
+//! so before each step the transactions that are just being ended are waited for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_client::{Client, OffsetSpec, TopicInfo};
 use sharestream_core::commit::AckMode;
@@ -39,13 +41,17 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
     let mut notes = Vec::new();
     let sources = topics(client, &job.source.topics).await?;
     let before = start_offsets(client, &job.source.group, &sources).await?;
-    let outcomes = outcomes(client, &config, &mut notes).await?;
+    let outcomes = committed_outcomes(client, &config).await?;
+    settle_transactions(client, &config, settle).await?;
     let outputs = effects(client, &job.sink.topic, &mut notes).await?;
     let dead_letters = match &job.dead_letter_topic {
         Some(topic) => effects(client, topic, &mut notes).await?,
         None => Vec::new(),
     };
-    let claims = claims(&config.outcome_topic, &outcomes);
+    settle_transactions(client, &config, settle).await?;
+    let mut claims = claims(&config.outcome_topic, &outcomes, false);
+    claims.extend(later_claims(client, &config, &outcomes, &mut notes).await?);
+    let claims = claims;
     let mut recompute = Recompute::new(job, &sources)?;
     let mut partitions = Vec::new();
     for topic in &sources {
@@ -124,65 +130,70 @@ struct Outcome {
     record: OutcomeRecord,
 }
 
-/// The committed outcomes of the group, of every job and instance in it.
-async fn outcomes(
-    client: &Client,
-    config: &KafkaJobConfig,
-    notes: &mut Vec<String>,
-) -> anyhow::Result<Vec<Outcome>> {
+/// The outcomes of the group, of every job and instance in it.
+async fn outcomes(client: &Client, config: &KafkaJobConfig, scan: Scan) -> anyhow::Result<Vec<Outcome>> {
     let topic = &config.outcome_topic;
-    let mut committed = Vec::new();
-    let read =
-        |partition: PartitionIndex, record: &RecordView<'_>, into: &mut Vec<Outcome>| -> anyhow::Result<()> {
-            let (Some(key), Some(value)) = (record.key, record.value) else { return Ok(()) };
-            let entry = LogEntry::decode(key, value)
-                .with_context(|| format!("outcome record {topic}[{partition}]@{}", record.offset))?;
-            match entry {
-                LogEntry::Outcome(record_of) if record_of.group == config.group => {
-                    into.push(Outcome { partition, offset: record.offset, record: *record_of });
-                }
-                LogEntry::Outcome(_) | LogEntry::Mode(_) | LogEntry::Unknown => {}
+    let mut outcomes = Vec::new();
+    let read = |partition: PartitionIndex, record: &RecordView<'_>| -> anyhow::Result<()> {
+        let (Some(key), Some(value)) = (record.key, record.value) else { return Ok(()) };
+        let entry = LogEntry::decode(key, value)
+            .with_context(|| format!("outcome record {topic}[{partition}]@{}", record.offset))?;
+        match entry {
+            LogEntry::Outcome(found) if found.group == config.group => {
+                outcomes.push(Outcome { partition, offset: record.offset, record: *found });
             }
-            Ok(())
-        };
-    scan::topic(client, topic, Scan::Committed, |partition, record| read(partition, record, &mut committed))
+            LogEntry::Outcome(_) | LogEntry::Mode(_) | LogEntry::Unknown => {}
+        }
+        Ok(())
+    };
+    scan::topic(client, topic, scan, read)
         .await
         .with_context(|| format!("cannot read the outcome topic {topic} (has the job run?)"))?;
-    let mut raw = Vec::new();
-    scan::topic(client, topic, Scan::Raw, |partition, record| read(partition, record, &mut raw)).await?;
-    if raw.len() < committed.len() {
-        bail!(
-            "the outcome topic {topic} changed under the check: {} records, then {}",
-            committed.len(),
-            raw.len()
-        );
-    }
-    let given_up = raw.len() - committed.len();
+    Ok(outcomes)
+}
+
+async fn committed_outcomes(client: &Client, config: &KafkaJobConfig) -> anyhow::Result<Vec<Outcome>> {
+    outcomes(client, config, Scan::Committed).await
+}
+
+/// Claims of outcomes that were committed while the effects were read. Reads the topic raw as well, for the note.
+async fn later_claims(
+    client: &Client,
+    config: &KafkaJobConfig,
+    known: &[Outcome],
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Vec<Claim>> {
+    let is_known = |outcome: &Outcome| {
+        known.iter().any(|known| (known.partition, known.offset) == (outcome.partition, outcome.offset))
+    };
+    let mut now = committed_outcomes(client, config).await?;
+    let raw = outcomes(client, config, Scan::Raw).await?;
+    let given_up = raw.len().saturating_sub(now.len());
     if given_up > 0 {
         notes.push(format!(
             "{given_up} outcome records were aborted or are still open: they count for nothing"
         ));
     }
-    Ok(committed)
+    now.retain(|outcome| !is_known(outcome));
+    Ok(claims(&config.outcome_topic, &now, true))
 }
 
-fn claims(topic: &str, outcomes: &[Outcome]) -> Vec<Claim> {
+fn claims(topic: &str, outcomes: &[Outcome], late: bool) -> Vec<Claim> {
     let topic: Arc<str> = Arc::from(topic);
     let mut claims = Vec::new();
     for outcome in outcomes {
         let at = Place { topic: topic.clone(), partition: outcome.partition.0, offset: outcome.offset };
         for partition in &outcome.record.partitions {
             let source = SourcePartition { topic_id: partition.topic_id, partition: partition.partition };
-            for range in &partition.ranges {
-                claims.push(Claim {
-                    at: at.clone(),
-                    checkpoint: outcome.record.checkpoint.0,
-                    source,
-                    first: range.first.0,
-                    last: range.last.0,
-                    decision: range.decision,
-                });
-            }
+            claims.extend(partition.ranges.iter().map(|range| Claim {
+                at: at.clone(),
+                checkpoint: outcome.record.checkpoint.0,
+                source,
+                first: range.first.0,
+                last: range.last.0,
+                decision: range.decision,
+                late,
+            }));
         }
     }
     claims
@@ -279,7 +290,7 @@ async fn settle_start_offsets(
             let start = after.get(&partition.source).map_or(partition.initial, |start| start.0);
             partition.start_offset_after = start;
             let is_claimed = |claim: &Claim| {
-                claim.source == partition.source && claim.first <= start && start <= claim.last
+                !claim.late && claim.source == partition.source && claim.first <= start && start <= claim.last
             };
             is_behind |= claims.iter().any(is_claimed);
         }
@@ -290,6 +301,31 @@ async fn settle_start_offsets(
     }
 }
 
+/// True for the transactional ids of the job.
+fn is_ours(config: &KafkaJobConfig, id: &str) -> bool {
+    id.starts_with(&format!("{}.{}.", config.job, config.instance))
+}
+
+/// Waits until no transaction of the job is between its decision and its last marker.
+async fn settle_transactions(
+    client: &Client,
+    config: &KafkaJobConfig,
+    settle: Duration,
+) -> anyhow::Result<()> {
+    let clock = &client.env().clock;
+    let deadline = clock.now() + settle;
+    loop {
+        let listed = client.admin().list_transactions().await?;
+        let is_ending = listed.iter().any(|listing| {
+            is_ours(config, &listing.transactional_id) && listing.state.starts_with("Prepare")
+        });
+        if !is_ending || clock.now() >= deadline {
+            return Ok(());
+        }
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Transactions of the job's transactional ids that are neither committed nor aborted.
 async fn open_transactions(
     client: &Client,
@@ -297,19 +333,35 @@ async fn open_transactions(
     outcomes: &[Outcome],
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Vec<OpenTransaction>> {
-    let listed = client.admin().list_transactions().await?;
-    let is_ours = |id: &str| {
-        outcomes.iter().any(|outcome| outcome.record.transactional_id == id)
-            || id.starts_with(&format!("{}.{}.", config.job, config.instance))
-    };
+    /// Brokers look for expired transactions now and then only.
+    const GRACE: Duration = Duration::from_secs(30);
+    let admin = client.admin();
+    let in_group = |id: &str| outcomes.iter().any(|outcome| outcome.record.transactional_id == id);
     let is_over = |state: &str| matches!(state, "Empty" | "CompleteCommit" | "CompleteAbort" | "Dead");
-    let open: Vec<OpenTransaction> = listed
-        .into_iter()
-        .filter(|listing| is_ours(&listing.transactional_id) && !is_over(&listing.state))
-        .map(|listing| OpenTransaction { transactional_id: listing.transactional_id, state: listing.state })
+    let listed = admin.list_transactions().await?;
+    let ids: Vec<&str> = listed
+        .iter()
+        .filter(|listing| !is_over(&listing.state))
+        .map(|listing| listing.transactional_id.as_str())
+        .filter(|id| is_ours(config, id) || in_group(id))
         .collect();
-    for transaction in &open {
-        notes.push(format!("transaction {} is {}", transaction.transactional_id, transaction.state));
+    let now_ms = client.env().clock.wall_ms();
+    let mut open = Vec::new();
+    for transaction in admin.describe_transactions(&ids).await? {
+        if is_over(&transaction.state) {
+            continue;
+        }
+        let patience = transaction.timeout + GRACE;
+        let open_ms = transaction.start_ms.map_or(0, |start_ms| now_ms.saturating_sub(start_ms));
+        let overdue = u128::try_from(open_ms).unwrap_or(0) > patience.as_millis();
+        let expectation =
+            if overdue { "and nobody ends it" } else { "the job runs, or its time-out ends it" };
+        notes.push(format!(
+            "transaction {} is {} for {open_ms} ms: {expectation}",
+            transaction.transactional_id, transaction.state
+        ));
+        let (transactional_id, state) = (transaction.transactional_id, transaction.state);
+        open.push(OpenTransaction { transactional_id, state, overdue });
     }
     Ok(open)
 }

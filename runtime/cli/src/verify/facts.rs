@@ -85,6 +85,8 @@ pub(crate) struct Claim {
     pub(crate) last: i64,
     /// The decision.
     pub(crate) decision: Decision,
+    /// Committed after the effects were read: it explains effects, but its own may not have been seen yet.
+    pub(crate) late: bool,
 }
 
 /// A transaction that is neither committed nor aborted.
@@ -94,6 +96,9 @@ pub(crate) struct OpenTransaction {
     pub(crate) transactional_id: String,
     /// State, as the coordinator names it.
     pub(crate) state: String,
+    /// Open longer than its own time-out allows: nobody will end it. A younger one belongs to a job that runs, or
+    /// ends with its time-out.
+    pub(crate) overdue: bool,
 }
 
 /// Everything a check looks at.

@@ -157,6 +157,8 @@ pub(crate) struct Report {
     pub(crate) decided_twice: u64,
     /// Transactions of the job neither committed nor aborted.
     pub(crate) open_transactions: u64,
+    /// Those of them that are open longer than their time-out allows; only these are a violation.
+    pub(crate) overdue_transactions: u64,
     /// Records dead-lettered although they can be processed (for example near the delivery limit); no violation.
     pub(crate) dead_letters_without_fault: u64,
     /// True when outputs were compared with the recomputed transform.
@@ -172,7 +174,7 @@ pub(crate) struct Report {
 impl Report {
     /// True when nothing is violated.
     pub(crate) fn is_right(&self) -> bool {
-        self.violation_count == 0 && self.open_transactions == 0
+        self.violation_count == 0 && self.overdue_transactions == 0
     }
 
     /// Counts a violation on one source offset and keeps it, joined to its neighbour where it can be.

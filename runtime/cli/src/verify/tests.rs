@@ -61,7 +61,7 @@ fn place(topic: &str, offset: i64) -> Place {
 
 fn claim(checkpoint: u64, first: i64, last: i64, decision: Decision) -> Claim {
     let at = place("outcomes", i64::try_from(checkpoint).unwrap());
-    Claim { at, checkpoint, source: source(), first, last, decision }
+    Claim { at, checkpoint, source: source(), first, last, decision, late: false }
 }
 
 fn value_digest(offset: i64, ordinal: i32) -> u64 {
@@ -199,14 +199,25 @@ fn deciding_twice_is_a_violation_only_where_exactly_once_is_promised() {
 }
 
 #[test]
-fn an_open_transaction_is_not_right() {
+fn an_open_transaction_is_counted_and_only_an_overdue_one_is_a_violation() {
     let mut facts = right();
-    facts
-        .open_transactions
-        .push(OpenTransaction { transactional_id: "late".into(), state: "Ongoing".into() });
+    let open = OpenTransaction { transactional_id: "late".into(), state: "Ongoing".into(), overdue: false };
+    facts.open_transactions.push(open);
     let report = check(&facts);
-    assert!(!report.is_right());
-    assert_eq!(report.open_transactions, 1);
+    assert_eq!((report.open_transactions, report.is_right()), (1, true), "a job that runs has one");
+    facts.open_transactions[0].overdue = true;
+    assert!(!check(&facts).is_right());
+}
+
+#[test]
+fn an_outcome_that_came_after_the_effects_explains_them_and_owes_none() {
+    let mut facts = right();
+    facts.outputs.push(output(8, 0));
+    assert_eq!(check(&facts).torn, 1);
+    facts.claims.push(Claim { late: true, ..claim(3, 8, 9, Decision::Accept) });
+    let report = check(&facts);
+    assert!(report.is_right(), "{:?}", report.violations);
+    assert_eq!(report.remaining, 2, "not decided when the check began");
 }
 
 #[test]
