@@ -20,6 +20,7 @@ fn a_job_without_crashes_gives_every_record_one_outcome() {
     world.wait_until_caught_up(&job);
     let report = job.drain();
     assert_eq!(report.status.records_in, RECORDS as u64);
+    assert!(report.status.commit_ms.p50 > 0.0, "{:?}", report.status);
     assert_eq!(world.check_output(RECORDS), NOTHING);
     assert_eq!(world.check_outcomes(AckMode::Transactional), NOTHING);
     world.shut_down();
