@@ -28,16 +28,12 @@ async fn librdkafka_agrees_with_the_embedded_broker() {
     let env = Env::system();
     let broker = Broker::builder(env.clone()).start().await.unwrap();
     let bootstrap = broker.bootstrap();
-    let config = ClientConfig::default().with_bootstrap(vec![bootstrap.parse().unwrap()]);
+    let config = ClientConfig::with_bootstrap(&bootstrap).unwrap();
     let admin = Client::connect(env, config).await.unwrap().admin();
     admin.create_topic(NewTopic::new("witnessed", 2)).await.unwrap();
-    admin
-        .alter_group_config(
-            "witnesses",
-            &[("share.auto.offset.reset", "earliest"), ("share.isolation.level", "read_committed")],
-        )
-        .await
-        .unwrap();
+    let configs = [("share.auto.offset.reset", "earliest"), ("share.isolation.level", "read_committed")]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()));
+    admin.alter_group_config("witnesses", &configs).await.unwrap();
 
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/witness/confluent.py");
     let run = move || {

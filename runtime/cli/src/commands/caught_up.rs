@@ -75,9 +75,12 @@ impl CaughtUp {
             Err(error) if error.kind() == ErrorKind::InvalidInput => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        Ok(described
-            .into_iter()
-            .filter_map(|offset| Some(((offset.topic.to_string(), offset.partition), offset.start_offset?)))
-            .collect())
+        let reached = described.into_iter().filter_map(|offset| {
+            // Apache Kafka writes the start offset late; a lag of 0 says that everything is decided all the same.
+            let is_done = offset.lag == Some(0);
+            let start = if is_done { Offset(i64::MAX) } else { offset.start_offset? };
+            Some(((offset.topic.to_string(), offset.partition), start))
+        });
+        Ok(reached.collect())
     }
 }

@@ -106,19 +106,30 @@ async fn topics(client: &Client, names: &[String]) -> anyhow::Result<Vec<Arc<Top
     Ok(topics)
 }
 
+/// Where the group is in each partition it has read: everything below is decided.
 async fn start_offsets(
     client: &Client,
     group: &str,
     sources: &[Arc<TopicInfo>],
 ) -> anyhow::Result<BTreeMap<SourcePartition, Offset>> {
     let names: Vec<&str> = sources.iter().map(|topic| &*topic.name).collect();
+    // Ends first: a lag of 0 that is read later holds for all of them.
+    let mut ends = BTreeMap::new();
+    for topic in sources {
+        for (partition, end) in client.admin().list_offsets(&topic.name, &[], OffsetSpec::Latest).await? {
+            ends.insert(SourcePartition { topic_id: topic.topic_id, partition }, end);
+        }
+    }
     let described = client.admin().describe_share_group_offsets(group, &names).await;
     let described = described.with_context(|| format!("cannot read the state of share group {group}"))?;
     Ok(described
         .into_iter()
         .filter_map(|offset| {
             let source = SourcePartition { topic_id: offset.topic_id, partition: offset.partition };
-            Some((source, offset.start_offset?))
+            let start = offset.start_offset?;
+            // Apache Kafka writes the start offset late; a lag of 0 says that everything is decided all the same.
+            let end = ends.get(&source).copied().filter(|_| offset.lag == Some(0));
+            Some((source, end.map_or(start, |end| end.max(start))))
         })
         .collect())
 }

@@ -139,7 +139,10 @@ impl Coordinator {
 
     /// A broker that fences us is not the last word: as long as the store says that we own the job, the next attempt
     /// may go on (DESIGN section 2).
-    async fn judge_fenced(&self, error: Error) -> Error {
+    ///
+    /// Takes `&mut self` only because a protocol can be sent to another thread, but not shared with one: a shared
+    /// borrow of it over an await would tie the whole job to its thread.
+    async fn judge_fenced(&mut self, error: Error) -> Error {
         if error.kind() != ErrorKind::Fenced {
             return error;
         }
