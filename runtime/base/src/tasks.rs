@@ -170,7 +170,9 @@ pub async fn run_blocking<T: Send + 'static>(
         Ok(value) => Ok(value),
         Err(error) => match panic_of(name, error)? {
             Some(value) => Ok(value),
-            None => Err(TaskPanic { name: name.to_owned(), message: "the runtime is shutting down".to_owned() }),
+            None => {
+                Err(TaskPanic { name: name.to_owned(), message: "the runtime is shutting down".to_owned() })
+            }
         },
     }
 }

@@ -104,7 +104,10 @@ impl Network for TcpNetwork {
     async fn bind(&self, address: &HostPort) -> io::Result<Box<dyn Listener>> {
         let listener = tokio::net::TcpListener::bind((address.host.as_str(), address.port)).await?;
         let bound = listener.local_addr()?;
-        Ok(Box::new(TcpListening { listener, local_address: HostPort::new(address.host.clone(), bound.port()) }))
+        Ok(Box::new(TcpListening {
+            listener,
+            local_address: HostPort::new(address.host.clone(), bound.port()),
+        }))
     }
 }
 
@@ -153,7 +156,8 @@ impl fmt::Debug for MemoryNetwork {
 #[async_trait]
 impl Network for MemoryNetwork {
     async fn connect(&self, address: &HostPort) -> io::Result<BoxIo> {
-        let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens on {address}"));
+        let refused =
+            || io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens on {address}"));
         let listener = {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.listeners.get(address).cloned().ok_or_else(refused)?

@@ -15,7 +15,8 @@ use sharestream_base::{Env, OwnedTask, TaskKind};
 use sharestream_broker::{Broker, RunningBroker};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_client::{
-    AcknowledgeType, Client, ClientConfig, NewTopic, Producer, ShareConsumer, ShareConsumerConfig, WriterConfig,
+    AcknowledgeType, Client, ClientConfig, NewTopic, Producer, ShareConsumer, ShareConsumerConfig,
+    WriterConfig,
 };
 use sharestream_core::commit::{
     AckMode, CommitProtocol, CommitReceipt, LastCommitted, RecoverRequest, SealedEpoch,
@@ -222,7 +223,8 @@ mode = "transactional"
             Column::new("number", ColumnType::Int64).not_null(),
             Column::new("word", ColumnType::String).not_null(),
         ];
-        let mut config = KafkaJobConfig::new("words", GROUP, vec!["words".to_owned()], SinkConfig::to_topic("kept"));
+        let mut config =
+            KafkaJobConfig::new("words", GROUP, vec!["words".to_owned()], SinkConfig::to_topic("kept"));
         config.bootstrap = vec![self.broker.bootstrap()];
         config.instance = "main".to_owned();
         config.format = Format::Csv(CsvFormat::new(columns));
@@ -255,20 +257,16 @@ mode = "transactional"
 
     async fn verify(&self) -> Output {
         let file = self.job_file();
-        let run = move || {
-            Command::new(env!("CARGO_BIN_EXE_sharestream")).arg("verify").arg(file).output().unwrap()
-        };
+        let run =
+            move || Command::new(env!("CARGO_BIN_EXE_sharestream")).arg("verify").arg(file).output().unwrap();
         sharestream_base::run_blocking("verify", run).await.unwrap()
     }
 
     /// Runs `verify`, which must exit with `code` and say each of `texts`.
     async fn expect(&self, code: i32, texts: &[&str]) {
         let output = self.verify().await;
-        let said = format!(
-            "{}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.status.code(), Some(code), "{said}");
         for text in texts {
             assert!(said.contains(text), "'{text}' is not in:\n{said}");
@@ -331,7 +329,13 @@ async fn an_acknowledgement_before_end_txn_is_caught_when_the_job_crashes_betwee
             for range in &partition.acquired {
                 let (first, last) = (range.first, range.last);
                 consumer
-                    .acknowledge(partition.topic_id, partition.partition, first, last, AcknowledgeType::Accept)
+                    .acknowledge(
+                        partition.topic_id,
+                        partition.partition,
+                        first,
+                        last,
+                        AcknowledgeType::Accept,
+                    )
                     .unwrap();
                 taken += 1;
             }

@@ -37,7 +37,11 @@ async fn librdkafka_agrees_with_the_embedded_broker() {
 
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/witness/confluent.py");
     let run = move || {
-        Command::new(python).arg(script).args([bootstrap.as_str(), "witnessed", "witnesses"]).output().unwrap()
+        Command::new(python)
+            .arg(script)
+            .args([bootstrap.as_str(), "witnessed", "witnesses"])
+            .output()
+            .unwrap()
     };
     let output = sharestream_base::run_blocking("witness", run).await.unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
