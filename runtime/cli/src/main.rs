@@ -17,6 +17,7 @@ mod signals;
 mod transform;
 mod verify;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -72,5 +73,9 @@ fn start_logging(verbose: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("SHARESTREAM_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
 }

@@ -1,11 +1,21 @@
 //! From a job file and the command line to the settings of the Kafka side.
 
+use std::time::Duration;
+
 use sharestream_base::HostPort;
+use sharestream_core::JobOptions;
 use sharestream_core::commit::CommitStep;
 use sharestream_kafka::{AckModeChoice, KafkaJobConfig, SinkConfig, SinkKey};
 
 use crate::args::{Mode, Overrides};
 use crate::job_file::{AckModeSetting, Brokers, JobFile};
+
+/// Longest wait for the slowest subtask of a barrier.
+const BARRIER_MAX: Duration = Duration::from_secs(12);
+/// Longest time of a commit, from the last barrier acknowledgement to its known outcome.
+const COMMIT_MAX: Duration = Duration::from_secs(15);
+/// Part of it in which an unanswered EndTxn is sent again.
+const END_TXN_MAX: Duration = Duration::from_secs(10);
 
 /// Puts what the command line says in place of what the file says.
 pub(crate) fn apply(job: &mut JobFile, overrides: &Overrides) {
@@ -44,7 +54,23 @@ pub(crate) fn kafka_config(
         AckModeSetting::Transactional => AckModeChoice::Transactional,
         AckModeSetting::AtLeastOnce => AckModeChoice::AtLeastOnce,
     };
+    // An epoch's transaction begins with its first write, may have to wait for the commit before it, then for its own
+    // barrier and commit. Not longer: a dead job's open transaction holds up read-committed readers.
+    config.commit_deadline = END_TXN_MAX;
+    config.transaction_timeout = job.checkpoint.interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
     // On a cluster of one node there is one leader: a crash between two needs two requests.
     config.stage_separately = crash_at == Some(CommitStep::BetweenStagedLeaders);
     config
+}
+
+/// The settings of the runtime, within the transaction time-out that [`kafka_config`] asks for.
+pub(crate) fn job_options(job: &JobFile, drain_deadline: Duration) -> JobOptions {
+    let defaults = JobOptions::default();
+    let close_deadline = defaults.close_deadline.min(drain_deadline);
+    defaults
+        .with_checkpoint_interval(job.checkpoint.interval)
+        .with_barrier_alignment_timeout(BARRIER_MAX)
+        .with_commit_deadline(COMMIT_MAX)
+        .with_close_deadline(close_deadline)
+        .with_drain_deadline(drain_deadline)
 }

@@ -206,7 +206,7 @@ impl<F: AttemptFactory> Supervisor<F> {
 }
 
 /// The error with its causes, on one line.
-fn describe(error: &Error) -> String {
+pub(crate) fn describe(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -14,8 +14,7 @@ use sharestream_checkpoints::{CheckpointStore, JobKey};
 use sharestream_client::{Client, NewTopic};
 use sharestream_core::commit::CommitStep;
 use sharestream_core::{
-    AttemptFactory, Job, JobBuilder, JobControl, JobId, JobOptions, JobReport, RestartOptions, StepHook,
-    Supervisor,
+    AttemptFactory, Job, JobBuilder, JobControl, JobId, JobReport, RestartOptions, StepHook, Supervisor,
 };
 use sharestream_kafka::KafkaJob;
 use sharestream_sql::SqlTransform;
@@ -172,12 +171,7 @@ impl AttemptFactory for Attempts {
     async fn build(&mut self, _attempt: u64) -> sharestream_core::Result<Job> {
         let job = &self.job;
         let store = open_store(job).await?;
-        let defaults = JobOptions::default();
-        let close_deadline = defaults.close_deadline.min(self.drain_deadline);
-        let options = defaults
-            .with_checkpoint_interval(job.checkpoint.interval)
-            .with_close_deadline(close_deadline)
-            .with_drain_deadline(self.drain_deadline);
+        let options = settings::job_options(job, self.drain_deadline);
         let mut builder = JobBuilder::new(JobId::new(&job.job, &job.instance))
             .source(self.kafka.source_factory(), job.source.parallelism)
             .sink(self.kafka.sink_factory(), job.sink.parallelism)
@@ -251,7 +245,7 @@ async fn drive(
                 if status.last_error != reported_error {
                     reported_error.clone_from(&status.last_error);
                     if let Some(error) = &reported_error {
-                        reporter.note(&format!("starting again after: {error}"));
+                        reporter.note(&format!("the attempt failed, another one follows: {error}"));
                     }
                 }
                 reporter.progress(&status);

@@ -17,6 +17,11 @@ use super::suggest;
 /// More subtasks than this cannot help on one machine.
 const PARALLELISM_MAX: i64 = 64;
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(200);
+/// Records stay locked until their checkpoint commits, and locks are not renewed yet: a longer interval would lose them
+/// under Kafka's default lock of 30 s.
+const INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// Part of the lock duration that an interval may take; the rest is for the commit, and for the epoch behind it.
+const INTERVALS_PER_LOCK_MIN: u32 = 3;
 
 /// Values that checks across sections need, with their places.
 #[derive(Default)]
@@ -27,6 +32,8 @@ struct Named {
     sink_key: Option<At<String>>,
     dead_letter_topic: Option<At<String>>,
     transform: Option<Range<usize>>,
+    lock_duration_ms: Option<At<String>>,
+    interval: Option<At<Duration>>,
 }
 
 /// Reads the whole file. `None` when anything that has no default is missing or wrong; then `problems` says what.
@@ -50,7 +57,7 @@ pub(crate) fn read(
         read_dead_letter(section, &mut named, problems);
     }
     let checkpoint = file.section("checkpoint", problems);
-    let checkpoint = read_checkpoint(checkpoint, path, problems);
+    let checkpoint = read_checkpoint(checkpoint, path, &mut named, problems);
     let ack = file.section("ack", problems);
     let ack_mode = ack.map_or(Some(AckModeSetting::Auto), |section| read_ack(section, problems));
     file.finish(problems);
@@ -98,6 +105,7 @@ fn read_source(
     let config = section.section("group_config", problems);
     let config = config.map(|section| group_config::read(&section, problems)).unwrap_or_default();
     section.finish(problems);
+    named.lock_duration_ms = config.get("share.record.lock.duration.ms").cloned();
     Some(SourceSettings {
         brokers: brokers?,
         topics: named.topics.iter().map(|topic| topic.value.clone()).collect(),
@@ -277,15 +285,16 @@ fn read_dead_letter(mut section: Section<'_>, named: &mut Named, problems: &mut 
 fn read_checkpoint(
     section: Option<Section<'_>>,
     path: &Path,
+    named: &mut Named,
     problems: &mut Problems,
 ) -> Option<CheckpointSettings> {
     let Some(mut section) = section else {
         return Some(CheckpointSettings { directory: None, interval: INTERVAL_DEFAULT });
     };
     let directory = section.string("directory", problems);
-    let allowed = Duration::from_millis(1)..=Duration::from_secs(600);
-    let interval = section.duration("interval", allowed, problems);
+    let interval = section.duration("interval", Duration::from_millis(1)..=INTERVAL_MAX, problems);
     section.finish(problems);
+    named.interval.clone_from(&interval);
     let folder = path.parent().unwrap_or(Path::new(""));
     Some(CheckpointSettings {
         directory: directory.map(|directory| folder.join(PathBuf::from(directory.value))),
@@ -358,6 +367,18 @@ fn check(named: &Named, problems: &mut Problems) {
                 "dead letters keep the record as it came; use a topic of their own",
             );
         }
+    }
+    if let (Some(interval), Some(lock)) = (&named.interval, &named.lock_duration_ms)
+        && let Ok(lock_ms) = lock.value.parse::<u64>()
+        && interval.value * INTERVALS_PER_LOCK_MIN > Duration::from_millis(lock_ms)
+    {
+        let message = format!("checkpoint.interval is too long for record locks of {lock_ms} ms");
+        let help = format!(
+            "records stay locked until their checkpoint commits: at most a third of \
+             share.record.lock.duration.ms, that is {} ms",
+            lock_ms / u64::from(INTERVALS_PER_LOCK_MIN)
+        );
+        problems.add_with_help(&interval.span, message, help);
     }
     // With SQL the sink sees what the SELECT lists; the planner checks the key then.
     if let (Some(key), Some(columns), None) = (&named.sink_key, &named.columns, &named.transform)

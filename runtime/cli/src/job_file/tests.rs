@@ -202,8 +202,14 @@ fn each_fault_names_its_place_and_its_remedy() {
         (
             "[sink]",
             "[checkpoint]\ninterval = \"2000s\"\n[sink]",
-            "checkpoint.interval must be from 1ms to 600s",
+            "checkpoint.interval must be from 1ms to 10s",
             "^",
+        ),
+        (
+            "[sink]",
+            "[source.group_config]\nshare.record.lock.duration.ms = 6000\n[checkpoint]\ninterval = \"2001ms\"\n[sink]",
+            "checkpoint.interval is too long for record locks of 6000 ms",
+            "that is 2000 ms",
         ),
         (
             "[sink]\n",

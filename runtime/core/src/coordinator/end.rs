@@ -10,6 +10,7 @@ use super::start::close;
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::status::JobState;
+use crate::supervisor::describe;
 
 impl Coordinator {
     /// After a drain: every task has ended and every epoch that held something is committed.
@@ -57,6 +58,9 @@ impl Coordinator {
     pub(crate) async fn fail(mut self, mut error: Error) -> Error {
         self.control.set_state(JobState::Failing);
         tracing::warn!(job = %self.id, kind = %error.kind(), %error, "the attempt has failed");
+        // Shown now: giving up what is open may take as long as a broker does not answer.
+        let text = describe(&error);
+        self.control.update(|status| status.last_error = Some(text));
         self.running.tasks.cancel();
         let stop = self.control.stop_token().clone();
         tokio::select! {
