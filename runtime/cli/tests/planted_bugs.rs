@@ -1,6 +1,8 @@
 //! `verify` must catch the mistakes that exactly-once systems make. Each test plants one of them in an otherwise
 //! whole job, runs the job on an embedded broker, and asks the command, which knows nothing of the bug.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Arc;

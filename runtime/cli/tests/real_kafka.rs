@@ -4,6 +4,8 @@
 //! Needs `SHARESTREAM_KAFKA_BOOTSTRAP` (Apache Kafka 4.2 or later). Without it the test says so and passes, unless
 //! `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -3,6 +3,8 @@
 //! Needs Python 3 with confluent-kafka 2.16 (`SHARESTREAM_WITNESS_PYTHON` names the interpreter, else `python3`).
 //! Without it the test says so and passes, unless `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 use std::process::Command;
 
