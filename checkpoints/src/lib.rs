@@ -22,7 +22,7 @@
 //!
 //! | Feature | Meaning |
 //! | --- | --- |
-//! | `conformance` | [`conformance`]: the suite that any `ObjectStore` must pass to hold checkpoints |
+//! | `conformance` | `conformance`: the suite that any `ObjectStore` must pass to hold checkpoints |
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
