@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
-use sharestream_base::ids::{CheckpointId, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
+use sharestream_base::ids::{CheckpointId, JobEpoch, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
 use sharestream_client::{
     BatchWriter, Client, Producer, ProducerIdentity, TransactionConfig, TransactionDescription,
     TransactionSession, WriterConfig,
@@ -23,8 +23,8 @@ use sharestream_core::decision::{Decisions, MemberDecisions};
 use crate::attempt::Attempt;
 use crate::error::{bug, client_error};
 use crate::outcome::{
-    FORMAT_VERSION, ModeRecord, OutcomeCounts, OutcomeLog, OutcomePartition, OutcomeRecord, last_committed,
-    read_outcomes,
+    FORMAT_VERSION, ModeRecord, OutcomeCounts, OutcomeLog, OutcomePartition, OutcomeRecord, OwnerRecord,
+    last_committed, read_outcomes,
 };
 use crate::{Error, Result};
 
@@ -141,6 +141,7 @@ impl Transactions {
 
     /// Fences older incarnations, waits until what they left open is resolved, and reads the own outcomes.
     pub(crate) async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {
+        let incarnation = self.take_ownership(request.job_epoch).await?;
         let own: Vec<String> = (0..SLOT_COUNT).map(|slot| self.config.transactional_id(slot)).collect();
         let foreign = request.pending_transactional_ids.iter().filter(|id| !own.contains(id));
         for transactional_id in foreign {
@@ -157,14 +158,67 @@ impl Transactions {
             session.init().await.map_err(client_error("recovery: take the transactional id"))?;
             self.sessions.push(session);
         }
-        self.read_own_outcomes().await
+        self.read_own_outcomes(&incarnation).await
     }
 
-    async fn read_own_outcomes(&mut self) -> Result<LastCommitted> {
+    /// Writes who we are, before the transactional ids are taken; gives the name to look for afterwards.
+    async fn take_ownership(&mut self, job_epoch: JobEpoch) -> Result<String> {
+        let env = self.client.env();
+        let owner = OwnerRecord {
+            format_version: FORMAT_VERSION,
+            job: self.config.job.clone(),
+            instance: self.config.instance.clone(),
+            job_epoch,
+            incarnation: env.rng.uuid().to_string(),
+            since_ms: env.clock.wall_ms(),
+        };
+        let value = owner.encode().map_err(|error| bug("owner record").with_source(error))?;
+        self.write_alone(&owner.key(), &value, "write the owner record").await?;
+        Ok(owner.incarnation)
+    }
+
+    /// Writes one record to the outcome partition, outside transactions.
+    async fn write_alone(&mut self, key: &str, value: &[u8], doing: &str) -> Result<()> {
+        let topic = &self.config.outcome_topic;
+        let mut producer = Producer::connect(self.client.clone(), WriterConfig::default())
+            .await
+            .map_err(client_error(doing))?;
+        let now_ms = self.client.env().clock.wall_ms();
+        producer
+            .writer()
+            .append(&topic.name, topic.partition, now_ms, Some(key.as_bytes()), Some(value), &[])
+            .await
+            .map_err(client_error(doing))?;
+        producer.flush().await.map_err(client_error(doing))?;
+        Ok(())
+    }
+
+    /// Our transactional ids are taken: whoever owned them before can write no more. Someone who wrote an owner record
+    /// after ours is about to take them from us, or has done so.
+    fn check_owner(&self, log: &OutcomeLog, incarnation: &str) -> Result<()> {
+        let TransactionsConfig { job, instance, .. } = &self.config;
+        match log.owner(job, instance) {
+            Some(owner) if owner.incarnation == incarnation => Ok(()),
+            Some(owner) => Err(Error::new(
+                ErrorKind::Fenced,
+                format!(
+                    "{job}/{instance} was started again (owner {} since {} ms); give the second copy another instance",
+                    owner.incarnation, owner.since_ms
+                ),
+            )),
+            None => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("{} has lost the owner record of {job}/{instance}", self.config.outcome_topic.name),
+            )),
+        }
+    }
+
+    async fn read_own_outcomes(&mut self, incarnation: &str) -> Result<LastCommitted> {
         let OutcomeTopic { name, partition, .. } = self.config.outcome_topic.clone();
         for _read in 0..MARKER_READS_MAX {
             let mut log = OutcomeLog::of(&self.config.job, &self.config.instance);
             read_outcomes(&self.client, &name, partition, &mut log).await?;
+            self.check_owner(&log, incarnation)?;
             match last_committed(log.outcomes())? {
                 Some(last) => {
                     self.pin_mode(log.mode(&self.config.group)).await?;
@@ -197,18 +251,8 @@ impl Transactions {
                 return Ok(());
             }
         }
-        let mut producer = Producer::connect(self.client.clone(), WriterConfig::default())
-            .await
-            .map_err(client_error("write the mode record"))?;
         let value = ours.encode().map_err(|error| bug("mode record").with_source(error))?;
-        let now_ms = self.client.env().clock.wall_ms();
-        producer
-            .writer()
-            .append(&topic.name, topic.partition, now_ms, Some(ours.key().as_bytes()), Some(&value), &[])
-            .await
-            .map_err(client_error("write the mode record"))?;
-        producer.flush().await.map_err(client_error("write the mode record"))?;
-        Ok(())
+        self.write_alone(&ours.key(), &value, "write the mode record").await
     }
 
     /// Opens the transaction of the epoch and publishes its identity to the sinks.

@@ -12,5 +12,6 @@ mod tests;
 pub(crate) use last_committed::last_committed;
 pub use read::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
 pub use record::{
-    FORMAT_VERSION, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition, OutcomeRecord, RecordFormatError,
+    FORMAT_VERSION, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition, OutcomeRecord, OwnerRecord,
+    RecordFormatError,
 };

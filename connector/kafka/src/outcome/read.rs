@@ -12,7 +12,7 @@ use sharestream_wire::murmur2::partition_for_key;
 use sharestream_wire::records::control::{self, ControlMarker};
 use sharestream_wire::records::{RawBatch, RecordView};
 
-use super::record::{LogEntry, ModeRecord, OutcomeRecord};
+use super::record::{LogEntry, ModeRecord, OutcomeRecord, OwnerRecord};
 use crate::error::{client_error, wire_error};
 use crate::{Error, Result};
 
@@ -52,6 +52,8 @@ pub struct OutcomeLog {
     /// Records without a marker yet, by producer, as indexes of `outcomes`.
     open: HashMap<ProducerId, Vec<usize>>,
     modes: BTreeMap<String, ModeRecord>,
+    /// The last owner of each replica, by key.
+    owners: BTreeMap<String, OwnerRecord>,
 }
 
 impl OutcomeLog {
@@ -118,6 +120,9 @@ impl OutcomeLog {
             LogEntry::Mode(mode) => {
                 self.modes.insert(mode.group.clone(), mode);
             }
+            LogEntry::Owner(owner) => {
+                self.owners.insert(owner.key(), owner);
+            }
             LogEntry::Outcome(mut outcome) => {
                 if !transactional {
                     return Err(corrupt("an outcome outside a transaction".to_owned()));
@@ -147,6 +152,11 @@ impl OutcomeLog {
     /// Takes the outcomes out.
     pub fn into_outcomes(self) -> Vec<JudgedOutcome> {
         self.outcomes
+    }
+
+    /// Who started a replica last, if anyone has.
+    pub fn owner(&self, job: &str, instance: &str) -> Option<&OwnerRecord> {
+        self.owners.get(&OwnerRecord::key_of(job, instance))
     }
 
     /// The rule of a group, if one was recorded.

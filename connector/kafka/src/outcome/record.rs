@@ -97,6 +97,23 @@ pub struct ModeRecord {
     pub partition_count: i32,
 }
 
+/// Who runs a replica: written at each start, before its transactional ids are taken; the last one counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerRecord {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub format_version: u32,
+    /// Job.
+    pub job: String,
+    /// Replica of the job.
+    pub instance: String,
+    /// Incarnation of the replica as its checkpoint store counts it.
+    pub job_epoch: JobEpoch,
+    /// A UUID that no other start has.
+    pub incarnation: String,
+    /// Unix milliseconds of the start, for people.
+    pub since_ms: i64,
+}
+
 /// Any record of the outcome topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEntry {
@@ -104,6 +121,8 @@ pub enum LogEntry {
     Outcome(Box<OutcomeRecord>),
     /// Rule of a group.
     Mode(ModeRecord),
+    /// Who runs a replica.
+    Owner(OwnerRecord),
     /// A record that a newer build wrote under a key that this one does not know: to be skipped.
     Unknown,
 }
@@ -125,6 +144,8 @@ pub enum RecordFormatError {
 
 /// Begins the keys of mode records; no job name has this character.
 const MODE_KEY: &str = "#mode/";
+/// Begins the keys of owner records.
+const OWNER_KEY: &str = "#owner/";
 
 #[derive(Deserialize)]
 struct VersionOnly {
@@ -191,12 +212,32 @@ impl ModeRecord {
     }
 }
 
+impl OwnerRecord {
+    /// The key: one owner for each replica.
+    pub fn key(&self) -> String {
+        Self::key_of(&self.job, &self.instance)
+    }
+
+    /// The key of a replica's owner.
+    pub fn key_of(job: &str, instance: &str) -> String {
+        format!("{OWNER_KEY}{job}/{instance}")
+    }
+
+    /// The value.
+    pub fn encode(&self) -> Result<Vec<u8>, RecordFormatError> {
+        Ok(serde_json::to_vec(self)?)
+    }
+}
+
 impl LogEntry {
     /// Reads a record of the outcome topic.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<LogEntry, RecordFormatError> {
         if key.starts_with(MODE_KEY.as_bytes()) {
             check_version(value)?;
             Ok(LogEntry::Mode(serde_json::from_slice(value)?))
+        } else if key.starts_with(OWNER_KEY.as_bytes()) {
+            check_version(value)?;
+            Ok(LogEntry::Owner(serde_json::from_slice(value)?))
         } else if key.starts_with(b"#") {
             Ok(LogEntry::Unknown)
         } else {
@@ -311,6 +352,16 @@ mod tests {
         assert_eq!(read, LogEntry::Mode(mode));
         let read = LogEntry::decode(record().key().as_bytes(), V1.as_bytes()).unwrap();
         assert_eq!(read, LogEntry::Outcome(Box::new(record())));
+        let owner = OwnerRecord {
+            format_version: 1,
+            job: "flights".to_owned(),
+            instance: "0".to_owned(),
+            job_epoch: JobEpoch(3),
+            incarnation: "a".to_owned(),
+            since_ms: 1_767_225_600_000,
+        };
+        let read = LogEntry::decode(owner.key().as_bytes(), &owner.encode().unwrap()).unwrap();
+        assert_eq!(read, LogEntry::Owner(owner));
         assert_eq!(LogEntry::decode(b"#floor/g/9", b"?").unwrap(), LogEntry::Unknown);
     }
 
