@@ -148,6 +148,24 @@ fn a_bad_record_ends_the_job_by_name_when_the_user_wants_that() {
 }
 
 #[test]
+fn an_owner_whose_transactional_ids_were_taken_may_start_again() {
+    let world = World::with_records(RECORDS);
+    let job = world.start(1, None);
+    world.wait_until_caught_up(&job);
+    // Someone takes the ids without having taken the job: an incarnation that has lost and does not know it yet.
+    world.take_transactional_ids();
+    world.produce(RECORDS..RECORDS + 100);
+    let error = job.end.recv_timeout(PATIENCE).expect("it ends").expect_err("with an error");
+    assert_eq!(error.kind(), ErrorKind::Abort, "{error}");
+    assert!(error.to_string().contains("still owns"), "{error}");
+    let again = world.start(1, None);
+    world.wait_until_caught_up(&again);
+    again.drain();
+    assert_eq!(world.check_output(RECORDS + 100), NOTHING);
+    world.shut_down();
+}
+
+#[test]
 fn a_second_copy_of_the_job_fences_the_first() {
     let world = World::with_records(RECORDS);
     let first = world.start(1, None);

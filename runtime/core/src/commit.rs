@@ -136,6 +136,13 @@ pub trait CommitProtocol: Send {
     /// section 2, Recovery). Errors: `Fenced`, `Corrupt`.
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted>;
 
+    /// Whether this incarnation still owns the job, where no checkpoint store knows it: asked when something was
+    /// fenced, for a broker that fences is not the last word (a late answer of an incarnation that has lost, a
+    /// transaction time-out). `false`, the default: not known, so believe the fence. May read from the brokers.
+    async fn still_owns(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Opens the epoch: from now on sinks may write into it. Called for n+1 as soon as barrier n is sent, so it may
     /// wait for `commit(n-1)` to have returned, never for `commit(n)`.
     async fn open(&mut self, checkpoint: CheckpointId) -> Result<()>;

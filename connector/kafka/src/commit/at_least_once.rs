@@ -44,6 +44,10 @@ impl CommitProtocol for AtLeastOnceCommit {
         self.transactions.recover(request).await
     }
 
+    async fn still_owns(&mut self) -> Result<bool> {
+        self.transactions.still_owns().await
+    }
+
     async fn open(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.transactions.open(checkpoint)
     }

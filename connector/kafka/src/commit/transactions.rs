@@ -84,6 +84,8 @@ pub(crate) struct Transactions {
     attempt: Arc<Attempt>,
     hook: Option<StepHook>,
     sessions: Vec<TransactionSession>,
+    /// Our name in the owner record, once it is written.
+    incarnation: Option<String>,
     outcome_writer: BatchWriter,
     open: BTreeMap<CheckpointId, OpenEpoch>,
     /// The last committed epochs, for whoever waits until they are visible.
@@ -109,6 +111,7 @@ impl Transactions {
             attempt,
             hook,
             sessions: Vec::new(),
+            incarnation: None,
             outcome_writer,
             open: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -142,6 +145,7 @@ impl Transactions {
     /// Fences older incarnations, waits until what they left open is resolved, and reads the own outcomes.
     pub(crate) async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {
         let incarnation = self.take_ownership(request.job_epoch).await?;
+        self.incarnation = Some(incarnation.clone());
         let own: Vec<String> = (0..SLOT_COUNT).map(|slot| self.config.transactional_id(slot)).collect();
         let foreign = request.pending_transactional_ids.iter().filter(|id| !own.contains(id));
         for transactional_id in foreign {
@@ -175,6 +179,16 @@ impl Transactions {
         let value = owner.encode().map_err(|error| bug("owner record").with_source(error))?;
         self.write_alone(&owner.key(), &value, "write the owner record").await?;
         Ok(owner.incarnation)
+    }
+
+    /// Whether the last owner record is ours.
+    pub(crate) async fn still_owns(&mut self) -> Result<bool> {
+        let Some(incarnation) = self.incarnation.clone() else { return Ok(false) };
+        let OutcomeTopic { name, partition, .. } = self.config.outcome_topic.clone();
+        let mut log = OutcomeLog::of(&self.config.job, &self.config.instance);
+        read_outcomes(&self.client, &name, partition, &mut log).await?;
+        let owner = log.owner(&self.config.job, &self.config.instance);
+        Ok(owner.is_some_and(|owner| owner.incarnation == incarnation))
     }
 
     /// Writes one record to the outcome partition, outside transactions.

@@ -96,6 +96,15 @@ impl Coordinator {
         if clock.timeout(self.options.commit_deadline, aborting).await.is_err() {
             tracing::warn!(job = %self.id, "open epochs could not be aborted in time");
         }
+        if error.kind() == ErrorKind::Fenced && self.tools.store.is_none() {
+            match clock.timeout(self.options.close_deadline, protocol.still_owns()).await {
+                Ok(Ok(true)) => still_owner(error),
+                Ok(Ok(false)) | Err(_) => {}
+                Ok(Err(other)) => {
+                    tracing::warn!(job = %self.id, error = %other, "the owner could not be read")
+                }
+            }
+        }
         close(protocol.as_mut(), &clock, self.options.close_deadline).await;
     }
 
@@ -153,13 +162,19 @@ impl Coordinator {
         let Some(OwnedStore { store, owner }) = &self.tools.store else { return error };
         match self.tools.clock.timeout(self.options.close_deadline, store.check_owner(owner)).await {
             Ok(Ok(())) => {
-                let context = format!("{error} (the job still owns its checkpoints)");
-                Error::new(ErrorKind::Abort, context).with_source(error)
+                let mut error = error;
+                still_owner(&mut error);
+                error
             }
             Ok(Err(other)) if other.kind() == ErrorKind::Fenced => other.into(),
             Ok(Err(_)) | Err(_) => error,
         }
     }
+}
+
+/// The next attempt may go on.
+fn still_owner(error: &mut Error) {
+    *error = Error::new(ErrorKind::Abort, format!("{error} (the job still owns its replica)"));
 }
 
 async fn probe_end_or_none(
