@@ -98,7 +98,10 @@ impl Coordinator {
         }
         if error.kind() == ErrorKind::Fenced && self.tools.store.is_none() {
             match clock.timeout(self.options.close_deadline, protocol.still_owns()).await {
-                Ok(Ok(true)) => still_owner(error),
+                Ok(Ok(true)) => {
+                    let fenced = std::mem::replace(error, Error::new(ErrorKind::Abort, "the job was fenced"));
+                    *error = still_owner(fenced);
+                }
                 Ok(Ok(false)) | Err(_) => {}
                 Ok(Err(other)) => {
                     tracing::warn!(job = %self.id, error = %other, "the owner could not be read")
@@ -161,11 +164,7 @@ impl Coordinator {
         }
         let Some(OwnedStore { store, owner }) = &self.tools.store else { return error };
         match self.tools.clock.timeout(self.options.close_deadline, store.check_owner(owner)).await {
-            Ok(Ok(())) => {
-                let mut error = error;
-                still_owner(&mut error);
-                error
-            }
+            Ok(Ok(())) => still_owner(error),
             Ok(Err(other)) if other.kind() == ErrorKind::Fenced => other.into(),
             Ok(Err(_)) | Err(_) => error,
         }
@@ -173,8 +172,9 @@ impl Coordinator {
 }
 
 /// The next attempt may go on.
-fn still_owner(error: &mut Error) {
-    *error = Error::new(ErrorKind::Abort, format!("{error} (the job still owns its replica)"));
+fn still_owner(error: Error) -> Error {
+    let context = format!("{error} (the job still owns its replica)");
+    Error::new(ErrorKind::Abort, context).with_source(error)
 }
 
 async fn probe_end_or_none(
