@@ -1,0 +1,1 @@
+//! Explicit-state models of the protocols that make a job exactly once.
