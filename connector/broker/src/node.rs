@@ -50,7 +50,7 @@ impl Node {
             transactions: Coordinator::new(),
             share: ShareServices::new(&env, &config),
             connections: AtomicU64::new(0),
-            tasks: Mutex::new(TaskSet::new(stop.clone())),
+            tasks: Mutex::new(TaskSet::new(&env.spawner, stop.clone())),
             env,
             config,
             cluster,
@@ -113,7 +113,7 @@ impl Node {
     /// Stops every task and waits until all are gone.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
-        let fresh = TaskSet::new(self.stop.clone());
+        let fresh = TaskSet::new(&self.env.spawner, self.stop.clone());
         let mut tasks =
             std::mem::replace(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), fresh);
         // Whatever does not heed the token is waiting for a peer that stops as well.

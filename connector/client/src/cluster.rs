@@ -87,7 +87,7 @@ impl Cluster {
             client_id: self.config.client_id.clone(),
             request_timeout: self.config.request_timeout,
         };
-        Ok((Connection::start(io, &self.env.clock, options, versions), features))
+        Ok((Connection::start(io, &self.env, options, versions), features))
     }
 
     /// ApiVersions before all else: newest first; a broker that does not know that version says so in version 0.

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::Request;
-use sharestream_base::{BoxIo, CancellationToken, Clock, ErrorKind, HostPort, Instant, OwnedTask, TaskKind};
+use sharestream_base::{
+    BoxIo, CancellationToken, Clock, Env, ErrorKind, HostPort, Instant, OwnedTask, TaskKind,
+};
 use sharestream_wire::frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
@@ -103,17 +105,12 @@ pub(crate) struct ConnectionOptions {
 
 impl Connection {
     /// Runs the two tasks over `io`. `versions` is what the two sides agreed on.
-    pub(crate) fn start(
-        io: BoxIo,
-        clock: &Clock,
-        options: ConnectionOptions,
-        versions: AgreedVersions,
-    ) -> Self {
+    pub(crate) fn start(io: BoxIo, env: &Env, options: ConnectionOptions, versions: AgreedVersions) -> Self {
         let (read_half, write_half) = tokio::io::split(io);
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             address: options.address,
-            clock: clock.clone(),
+            clock: env.clock.clone(),
             in_flight: Mutex::new(InFlight::new()),
             closed: CancellationToken::new(),
             muted_until: Mutex::new(None),
@@ -127,8 +124,13 @@ impl Connection {
                 versions,
                 client_id: options.client_id,
                 request_timeout: options.request_timeout,
-                _writer: OwnedTask::spawn(format!("{name}-write"), TaskKind::Connection, writer),
-                _reader: OwnedTask::spawn(format!("{name}-read"), TaskKind::Connection, reader),
+                _writer: OwnedTask::spawn(
+                    &env.spawner,
+                    format!("{name}-write"),
+                    TaskKind::Connection,
+                    writer,
+                ),
+                _reader: OwnedTask::spawn(&env.spawner, format!("{name}-read"), TaskKind::Connection, reader),
                 shared,
             }),
         }

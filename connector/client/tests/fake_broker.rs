@@ -15,7 +15,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::{Encodable, HeaderVersion, StrBytes};
 use sharestream_base::ids::ProducerEpoch;
-use sharestream_base::{BoxIo, CancellationToken, Env, ErrorKind, HostPort, TaskKind, TaskSet};
+use sharestream_base::{BoxIo, CancellationToken, Env, ErrorKind, HostPort, Spawner, TaskKind, TaskSet};
 use sharestream_client::{Client, ClientConfig, TransactionConfig, TransactionSession};
 use sharestream_wire::frame::{self, FrameDecoder, RequestHeader};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,10 +50,10 @@ async fn fake(transaction_version: i16, end_txn: &[EndTxn]) -> Fake {
         seen: Mutex::default(),
     });
     let mut listener = env.network.bind(&HostPort::new("fake", 9092)).await.unwrap();
-    let mut tasks = TaskSet::new(CancellationToken::new());
+    let mut tasks = TaskSet::new(&Spawner::system(), CancellationToken::new());
     let serving = Arc::clone(&script);
     tasks.spawn("fake-broker", TaskKind::Service, async move {
-        let mut connections = TaskSet::new(CancellationToken::new());
+        let mut connections = TaskSet::new(&Spawner::system(), CancellationToken::new());
         while let Ok((io, _peer)) = listener.accept().await {
             connections.spawn("fake-connection", TaskKind::Connection, serve(io, Arc::clone(&serving)));
         }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 /// A point of monotonic time. Paused runtimes of tokio pause it too.
@@ -22,7 +23,7 @@ enum Wall {
     /// Wall time that starts at `start_ms` and moves with the monotonic clock: each simulated node has its own
     /// start, which is its skew.
     Simulated {
-        start_ms: i64,
+        start_ms: AtomicI64,
         started_at: Instant,
     },
 }
@@ -37,7 +38,20 @@ impl Clock {
     /// A wall clock that reads `start_ms` (Unix milliseconds) now and moves with tokio's monotonic clock, paused
     /// or not. Must be called inside a runtime.
     pub fn simulated(start_ms: i64) -> Self {
-        Clock { wall: Arc::new(Wall::Simulated { start_ms, started_at: Instant::now() }) }
+        Clock {
+            wall: Arc::new(Wall::Simulated {
+                start_ms: AtomicI64::new(start_ms),
+                started_at: Instant::now(),
+            }),
+        }
+    }
+
+    /// Moves a simulated wall clock by `by_ms` (either way), as an operator or a time server does to a real one; nothing
+    /// on the system's clock.
+    pub fn step_wall(&self, by_ms: i64) {
+        if let Wall::Simulated { start_ms, .. } = &*self.wall {
+            start_ms.fetch_add(by_ms, Ordering::Relaxed);
+        }
     }
 
     /// Monotonic time, for deadlines and durations.
@@ -47,13 +61,13 @@ impl Clock {
 
     /// Wall time in Unix milliseconds, for record timestamps and deadlines that other processes read. May jump.
     pub fn wall_ms(&self) -> i64 {
-        match *self.wall {
+        match &*self.wall {
             Wall::System => std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX)),
             Wall::Simulated { start_ms, started_at } => {
-                let elapsed_ms = Instant::now().duration_since(started_at).as_millis();
-                start_ms.saturating_add(i64::try_from(elapsed_ms).unwrap_or(i64::MAX))
+                let elapsed_ms = Instant::now().duration_since(*started_at).as_millis();
+                start_ms.load(Ordering::Relaxed).saturating_add(i64::try_from(elapsed_ms).unwrap_or(i64::MAX))
             }
         }
     }

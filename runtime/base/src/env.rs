@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{Clock, MemoryNetwork, Network, Rng, TcpNetwork};
+use crate::{Clock, MemoryNetwork, Network, Rng, Spawner, TcpNetwork};
 
-/// Time, chance and sockets of one process (or of one simulated node). Cheap to clone. Spawning needs no handle:
-/// [`crate::TaskSet`] and [`crate::OwnedTask`] run on the current runtime.
+/// Time, chance, sockets and tasks of one process (or of one simulated node). Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// Monotonic and wall time.
@@ -14,12 +13,19 @@ pub struct Env {
     pub rng: Rng,
     /// Sockets.
     pub network: Arc<dyn Network>,
+    /// Tasks.
+    pub spawner: Spawner,
 }
 
 impl Env {
     /// The operating system's clock and sockets, and a random seed.
     pub fn system() -> Self {
-        Env { clock: Clock::system(), rng: Rng::from_entropy(), network: Arc::new(TcpNetwork) }
+        Env {
+            clock: Clock::system(),
+            rng: Rng::from_entropy(),
+            network: Arc::new(TcpNetwork),
+            spawner: Spawner::system(),
+        }
     }
 
     /// A seeded environment without sockets, for tests. Must be called inside a runtime.
@@ -30,6 +36,7 @@ impl Env {
             clock: Clock::simulated(START_MS),
             rng: Rng::seeded(seed),
             network: Arc::new(MemoryNetwork::default()),
+            spawner: Spawner::system(),
         }
     }
 }

@@ -29,5 +29,7 @@ pub use clock::{Clock, Elapsed, Instant};
 pub use env::Env;
 pub use error_kind::ErrorKind;
 pub use rng::Rng;
-pub use tasks::{CancellationToken, OwnedTask, TaskExit, TaskKind, TaskPanic, TaskSet, run_blocking};
+pub use tasks::{
+    CancellationToken, Gate, OwnedTask, Spawner, TaskExit, TaskKind, TaskPanic, TaskSet, run_blocking,
+};
 pub use transport::{BoxIo, HostPort, HostPortError, Io, Listener, MemoryNetwork, Network, TcpNetwork};

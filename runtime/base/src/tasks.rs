@@ -4,6 +4,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 /// Asks tasks to stop; cheap to clone. Re-exported so that no other crate needs tokio-util.
@@ -44,8 +47,62 @@ pub struct TaskExit<T> {
     pub result: Result<Option<T>, TaskPanic>,
 }
 
+/// Decides when the tasks of one simulated process may run.
+///
+/// A paused or dead process keeps its tasks, timers and sockets, and none of its code runs.
+pub trait Gate: fmt::Debug + Send + Sync {
+    /// A task starts: gives the number by which [`Gate::poll_ready`] is asked.
+    fn enter(&self, name: &str) -> u64;
+    /// Asked before each poll of a task. `Pending` means not now: the gate keeps the waker and wakes the task when it
+    /// may be asked again.
+    fn poll_ready(&self, task: u64, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Where the tasks of one process run. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Spawner {
+    gate: Option<Arc<dyn Gate>>,
+}
+
+impl Spawner {
+    /// On the current runtime, whenever they are ready.
+    pub fn system() -> Self {
+        Spawner { gate: None }
+    }
+
+    /// On the current runtime, when they are ready and `gate` lets them.
+    pub fn gated(gate: Arc<dyn Gate>) -> Self {
+        Spawner { gate: Some(gate) }
+    }
+
+    fn admit<F: Future>(&self, name: &str, future: F) -> Gated<F> {
+        let admission = self.gate.as_ref().map(|gate| (Arc::clone(gate), gate.enter(name)));
+        Gated { admission, future: Box::pin(future) }
+    }
+}
+
+/// A task's future behind the gate of its process.
+struct Gated<F> {
+    admission: Option<(Arc<dyn Gate>, u64)>,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Gated<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        if let Some((gate, task)) = &self.admission
+            && gate.poll_ready(*task, cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        self.future.as_mut().poll(cx)
+    }
+}
+
 /// A set of tasks with one owner. Dropping the set aborts what still runs.
 pub struct TaskSet<T> {
+    spawner: Spawner,
     tasks: JoinSet<T>,
     names: HashMap<tokio::task::Id, (String, TaskKind)>,
     cancel: CancellationToken,
@@ -59,8 +116,8 @@ impl<T> fmt::Debug for TaskSet<T> {
 
 impl<T: Send + 'static> TaskSet<T> {
     /// An empty set; `cancel` is handed to its tasks by whoever writes them.
-    pub fn new(cancel: CancellationToken) -> Self {
-        TaskSet { tasks: JoinSet::new(), names: HashMap::new(), cancel }
+    pub fn new(spawner: &Spawner, cancel: CancellationToken) -> Self {
+        TaskSet { spawner: spawner.clone(), tasks: JoinSet::new(), names: HashMap::new(), cancel }
     }
 
     /// The token that [`TaskSet::cancel`] triggers.
@@ -75,7 +132,7 @@ impl<T: Send + 'static> TaskSet<T> {
     {
         let name = name.into();
         let span = tracing::debug_span!("task", task = %name);
-        let id = self.tasks.spawn(future.instrument(span)).id();
+        let id = self.tasks.spawn(self.spawner.admit(&name, future.instrument(span))).id();
         self.names.insert(id, (name, kind));
     }
 
@@ -126,13 +183,14 @@ pub struct OwnedTask<T> {
 impl<T: Send + 'static> OwnedTask<T> {
     /// Starts the task. Must be called inside a runtime.
     #[allow(clippy::disallowed_methods, reason = "this is the door to spawning")]
-    pub fn spawn<F>(name: impl Into<String>, kind: TaskKind, future: F) -> Self
+    pub fn spawn<F>(spawner: &Spawner, name: impl Into<String>, kind: TaskKind, future: F) -> Self
     where
         F: Future<Output = T> + Send + 'static,
     {
         let name = name.into();
         let span = tracing::debug_span!("task", task = %name, kind = ?kind);
-        OwnedTask { handle: tokio::spawn(future.instrument(span)), name }
+        let admitted = spawner.admit(&name, future.instrument(span));
+        OwnedTask { handle: tokio::spawn(admitted), name }
     }
 
     /// Waits for the end; `None` when it was aborted. Cancel safe: the task goes on until the handle is dropped.
@@ -198,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_reaches_the_owner_with_the_name_of_its_task() {
-        let mut tasks = TaskSet::<()>::new(CancellationToken::new());
+        let mut tasks = TaskSet::<()>::new(&Spawner::system(), CancellationToken::new());
         tasks.spawn("reader-3", TaskKind::Job, async { panic!("lost the plot") });
         let exit = tasks.join_next().await.expect("one task was spawned");
         let panic = exit.result.expect_err("it panicked");
@@ -209,7 +267,7 @@ mod tests {
     async fn dropping_the_owner_ends_the_task() {
         let token = CancellationToken::new();
         let seen = token.clone();
-        let task = OwnedTask::spawn("holder", TaskKind::Service, async move {
+        let task = OwnedTask::spawn(&Spawner::system(), "holder", TaskKind::Service, async move {
             let _cancelled_on_drop = seen.drop_guard();
             std::future::pending::<()>().await;
         });

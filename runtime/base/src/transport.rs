@@ -1,6 +1,6 @@
 //! Sockets: TCP in production, in-memory pipes where one process plays the whole network.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
@@ -137,7 +137,7 @@ pub struct MemoryNetwork {
 
 #[derive(Default)]
 struct MemoryState {
-    listeners: HashMap<HostPort, mpsc::Sender<BoxIo>>,
+    listeners: BTreeMap<HostPort, mpsc::Sender<BoxIo>>,
     last_port: u16,
 }
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use anyhow::Context;
-use sharestream_base::{CancellationToken, OwnedTask, TaskKind};
+use sharestream_base::{CancellationToken, OwnedTask, Spawner, TaskKind};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Hears the signals of this process.
@@ -35,7 +35,7 @@ impl StopSignals {
 pub(crate) fn parent_gone() -> (CancellationToken, OwnedTask<()>) {
     let token = CancellationToken::new();
     let gone = token.clone();
-    let task = OwnedTask::spawn("parent", TaskKind::Service, async move {
+    let task = OwnedTask::spawn(&Spawner::system(), "parent", TaskKind::Service, async move {
         let read_to_end = || {
             let mut sink = [0u8; 256];
             while matches!(std::io::stdin().read(&mut sink), Ok(count) if count > 0) {}

@@ -248,8 +248,12 @@ mode = "transactional"
             .unwrap();
         let control = JobControl::new();
         let mut status = control.status();
-        let mut running =
-            OwnedTask::spawn("job", TaskKind::Job, graph.run(self.env.clone(), control.clone()));
+        let mut running = OwnedTask::spawn(
+            &self.env.spawner,
+            "job",
+            TaskKind::Job,
+            graph.run(self.env.clone(), control.clone()),
+        );
         let caught_up = status.wait_for(|status| status.records_in >= records);
         // Only the answer is kept: what `wait_for` returns borrows the status, and the job could not write it.
         let is_caught_up = self.env.clock.timeout(Duration::from_secs(20), caught_up).await.is_ok();

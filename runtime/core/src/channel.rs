@@ -191,7 +191,7 @@ mod tests {
     use arrow_array::{BinaryViewArray, Int64Array};
     use arrow_schema::{Field, Schema};
     use sharestream_base::ids::CheckpointId;
-    use sharestream_base::{Clock, OwnedTask, TaskKind};
+    use sharestream_base::{Clock, OwnedTask, Spawner, TaskKind};
 
     use super::*;
 
@@ -238,7 +238,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_waiting_sender_and_a_waiting_receiver_are_woken() {
         let (mut sender, mut receiver) = channel(Bounds { rows_max: 1, bytes_max: 1 });
-        let mut task = OwnedTask::spawn("sender", TaskKind::Job, async move {
+        let mut task = OwnedTask::spawn(&Spawner::system(), "sender", TaskKind::Job, async move {
             for _ in 0..1_000 {
                 sender.send(batch(1)).await.unwrap();
             }
@@ -256,7 +256,9 @@ mod tests {
     async fn a_dropped_receiver_fails_the_waiting_sender() {
         let (mut sender, receiver) = channel(Bounds { rows_max: 1, bytes_max: 1 });
         sender.send(batch(1)).await.unwrap();
-        let mut task = OwnedTask::spawn("sender", TaskKind::Job, async move { sender.send(batch(1)).await });
+        let mut task = OwnedTask::spawn(&Spawner::system(), "sender", TaskKind::Job, async move {
+            sender.send(batch(1)).await
+        });
         tokio::task::yield_now().await;
         drop(receiver);
         assert_eq!(task.join().await.unwrap(), Some(Err(ReceiverGone)));

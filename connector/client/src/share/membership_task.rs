@@ -83,6 +83,7 @@ impl MembershipHandle {
         let (publish, view) = watch::channel(first);
         let leave = CancellationToken::new();
         let name = format!("share-heartbeat-{}", options.group);
+        let spawner = client.env().spawner.clone();
         let member = Member {
             coordinator: CoordinatorKey::Group(options.group.clone()),
             client,
@@ -92,7 +93,8 @@ impl MembershipHandle {
             publish,
             leave: leave.clone(),
         };
-        MembershipHandle { view, leave, task: OwnedTask::spawn(name, TaskKind::Service, member.run()) }
+        let task = OwnedTask::spawn(&spawner, name, TaskKind::Service, member.run());
+        MembershipHandle { view, leave, task }
     }
 
     pub(super) fn metadata_handle(&self) -> MetadataHandle {

@@ -23,13 +23,13 @@ const LINES_CHUNK: usize = 512;
 
 /// Sends every line and waits until the brokers have them.
 pub(crate) async fn run(env: Env, args: ProduceArgs) -> anyhow::Result<Exit> {
-    let client = connect(env, &args.connection).await?;
+    let client = connect(env.clone(), &args.connection).await?;
     client.topic(&args.topic).await?;
     let mut producer = Producer::connect(client, WriterConfig::default()).await?;
     let (sender, mut chunks) = mpsc::channel(LINES_WAITING);
     let source = args.file.clone();
     let reading = run_blocking("lines", move || read_lines(source.as_deref(), &sender));
-    let mut reading = OwnedTask::spawn("lines", TaskKind::Service, reading);
+    let mut reading = OwnedTask::spawn(&env.spawner, "lines", TaskKind::Service, reading);
     let mut keys = KeyRule::new(&args);
     let mut count = 0u64;
     let limit = args.max.unwrap_or(u64::MAX);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use serde_json::Value;
-use sharestream_base::{OwnedTask, TaskKind};
+use sharestream_base::{OwnedTask, Spawner, TaskKind};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -40,8 +40,12 @@ impl Process {
         let stdout = child.stdout.take().context("the child has a standard output")?;
         let stderr = child.stderr.take().context("the child has a standard error")?;
         let errors = Arc::new(Mutex::new(Vec::new()));
-        let error_reader =
-            OwnedTask::spawn("child-errors", TaskKind::Service, keep_tail(stderr, errors.clone()));
+        let error_reader = OwnedTask::spawn(
+            &Spawner::system(),
+            "child-errors",
+            TaskKind::Service,
+            keep_tail(stderr, errors.clone()),
+        );
         let stdin = child.stdin.take();
         let lines = BufReader::new(stdout).lines();
         Ok(Process { name, child, lines, errors, _stdin: stdin, error_reader })

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sharestream_base::ids::{CheckpointId, JobEpoch};
-use sharestream_base::{Clock, Elapsed, Instant, OwnedTask, TaskKind};
+use sharestream_base::{Clock, Elapsed, Instant, OwnedTask, Spawner, TaskKind};
 use sharestream_checkpoints::{
     CheckpointStore, CommitPermit, DecidedOffsets, JobKey, Manifest, ManifestRef, OffsetDecision, Owner,
     SourceSnapshot,
@@ -34,6 +34,7 @@ pub(crate) struct OwnedStore {
 #[derive(Clone)]
 pub(crate) struct CommitTools {
     pub(crate) clock: Clock,
+    pub(crate) spawner: Spawner,
     pub(crate) job_epoch: JobEpoch,
     pub(crate) store: Option<OwnedStore>,
     pub(crate) step_hook: StepHook,
@@ -86,7 +87,7 @@ pub(crate) async fn commit_epoch(
     step(CommitStep::AfterEndTxn);
     let probe = with_probe.then(|| {
         let (visible, clock, limit) = (protocol.visible(&epoch), tools.clock.clone(), tools.probe_deadline);
-        OwnedTask::spawn(format!("visible-{checkpoint}"), TaskKind::Job, async move {
+        OwnedTask::spawn(&tools.spawner, format!("visible-{checkpoint}"), TaskKind::Job, async move {
             let result = clock.timeout(limit, visible).await;
             (clock.now(), result)
         })

@@ -71,7 +71,7 @@ const COMMITS_PER_RETENTION: u32 = 64;
 impl Coordinator {
     pub(crate) fn new(started: Started, control: JobControl) -> Self {
         let Started { id, options, protocol, tools, blueprint, parts, last_committed, first } = started;
-        let running = blueprint.start(parts, first, &tools.clock);
+        let running = blueprint.start(parts, first, &tools.clock, &tools.spawner);
         control.set_state(JobState::Running);
         Coordinator {
             seat: Seat::new(protocol),
@@ -406,7 +406,7 @@ impl Coordinator {
         let retention = Retention::keep_last(self.options.checkpoints_retained);
         let store = owned.store.clone();
         let kind = sharestream_base::TaskKind::Job;
-        self.retention = Some(OwnedTask::spawn("retention", kind, async move {
+        self.retention = Some(OwnedTask::spawn(&self.tools.spawner, "retention", kind, async move {
             let result = retention.run(&store, committed).await;
             if let Err(error) = &result {
                 // Nothing is lost by it: the next run deletes what this one left.

@@ -36,7 +36,7 @@ pub(crate) async fn run(graph: JobGraph, env: Env, control: JobControl) -> Resul
 async fn attempt(graph: JobGraph, env: Env, control: &JobControl) -> Result<(JobEnd, Option<CheckpointId>)> {
     // In a task of its own, so that a panic of a factory or of the protocol is an error of the attempt.
     let start = start::start(graph, env.clone(), control.clone());
-    let mut start = OwnedTask::spawn("start", TaskKind::Job, start);
+    let mut start = OwnedTask::spawn(&env.spawner, "start", TaskKind::Job, start);
     let end = tokio::select! {
         biased;
         () = control.stop_token().cancelled() => JobEnd::Stopped,

@@ -87,6 +87,7 @@ impl Seat {
             Assignment::Commit { sealed, .. } => (sealed.checkpoint, true, "commit"),
             Assignment::Discard(checkpoint) => (*checkpoint, false, "discard"),
         };
+        let spawner = tools.spawner.clone();
         let future = async move {
             let end = match work {
                 Assignment::Open(checkpoint) => WorkEnd::Opened(protocol.open(checkpoint).await),
@@ -97,7 +98,7 @@ impl Seat {
             };
             (protocol, end)
         };
-        let task = OwnedTask::spawn(format!("{what}-{checkpoint}"), TaskKind::Job, future);
+        let task = OwnedTask::spawn(&spawner, format!("{what}-{checkpoint}"), TaskKind::Job, future);
         self.state = State::Busy { task, checkpoint, is_commit, deadline };
         Ok(())
     }

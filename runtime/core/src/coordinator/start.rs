@@ -66,8 +66,9 @@ pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Res
         Ok((position, parts)) => {
             let Position { job_epoch, store, last_committed, next_checkpoint: first } = position;
             tracing::info!(job = %id, %job_epoch, ?last_committed, first_checkpoint = %first, "recovered");
-            let (clock, probe_deadline) = (env.clock.clone(), options.commit_deadline);
-            let tools = CommitTools { clock, job_epoch, store, step_hook, probe_deadline };
+            let (clock, spawner) = (env.clock.clone(), env.spawner.clone());
+            let probe_deadline = options.commit_deadline;
+            let tools = CommitTools { clock, spawner, job_epoch, store, step_hook, probe_deadline };
             Ok(Started { id, options, protocol, tools, blueprint, parts, last_committed, first })
         }
         Err(error) => {

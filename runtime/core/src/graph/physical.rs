@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::{try_join, try_join_all};
 use sharestream_base::ids::CheckpointId;
-use sharestream_base::{CancellationToken, Clock, TaskKind, TaskSet};
+use sharestream_base::{CancellationToken, Clock, Spawner, TaskKind, TaskSet};
 use tokio::sync::{mpsc, watch};
 
 use super::logical::JobGraph;
@@ -99,12 +99,18 @@ impl Blueprint {
     }
 
     /// Starts all tasks. The first epoch is `first`, and is not open yet.
-    pub(crate) fn start(&self, parts: Parts, first: CheckpointId, clock: &Clock) -> Running {
+    pub(crate) fn start(
+        &self,
+        parts: Parts,
+        first: CheckpointId,
+        clock: &Clock,
+        spawner: &Spawner,
+    ) -> Running {
         let cancel = CancellationToken::new();
         let (event_sender, events) = mpsc::channel(EVENTS_MAX);
         let (opened, opened_receiver) = watch::channel(CheckpointId(first.0.saturating_sub(1)));
         let gauges = Gauges::new(self.source_parallelism);
-        let mut tasks = TaskSet::new(cancel.clone());
+        let mut tasks = TaskSet::new(spawner, cancel.clone());
         let context = |name: &str, subtask: usize| TaskContext {
             name: format!("{name}-{subtask}"),
             subtask,
