@@ -21,6 +21,7 @@ mod env;
 mod error_kind;
 pub mod ids;
 mod invariant;
+pub mod planted;
 mod rng;
 mod tasks;
 mod transport;

@@ -1,0 +1,251 @@
+//! Planted bugs: mistakes that can be switched on, one at a time, to see whether the simulation finds them.
+//!
+//! Each [`Bug`] sits at exactly one place, next to the right code: `if is_planted(Bug::X) { wrong } else { right }`.
+//! Without the feature `planted-bugs`, which only the simulation turns on, [`is_planted`] is a constant `false`
+//! and the compiler removes the wrong branch: a shipped binary holds no trace of it.
+//!
+//! With the feature the choice lies in a thread-local, although the house bans task-local globals: most bugs sit in
+//! pure state machines, which have no `Env` to carry it, and an argument through all of them would make every
+//! signature speak of tests. It cannot leak: a simulation runs all its tasks on one thread, the guard restores what
+//! was there before, and nothing but [`is_planted`] reads it. See `docs/adr/0008-planted-bugs.md`.
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $bug:ident = $name:literal;)+) => {
+        /// A mistake that can be planted. Each variant says where it is and what it breaks.
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Bug {
+            $($(#[$doc])* $bug,)+
+        }
+
+        impl Bug {
+            /// Every bug, in the order of the enum.
+            pub const ALL: &'static [Bug] = &[$(Bug::$bug,)+];
+
+            /// Its name on the command line and in tables, in kebab case.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Bug::$bug => $name,)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    // Client.
+
+    /// Client: the next transaction keeps the epoch of the last one instead of taking that of EndTxn's answer. A write
+    /// that comes before the marker lands in the committed transaction (KIP-890): an effect of an epoch that may abort.
+    ReusedProducerEpoch = "reused-producer-epoch";
+    /// Client: EndTxn without an answer counts as committed. A request that never arrived is then a commit that never
+    /// happened: acknowledged without effects (at least once), or a chain of outcomes with a hole.
+    LostEndTxnAnswerIsSuccess = "lost-end-txn-answer-is-success";
+    /// Client: a request to stage acknowledgements whose answer is lost counts as staged. The transaction commits
+    /// without them, and the records are processed again.
+    LostStageAnswerIsSuccess = "lost-stage-answer-is-success";
+    /// Client: a flush in a transaction returns when the batches are sent, not when they are acknowledged.
+    /// EndTxn overtakes them, and acknowledged records have no effect.
+    FlushDoesNotWait = "flush-does-not-wait";
+
+    // Source, sink and commit protocols.
+
+    /// Source: records are acknowledged, finally, at the barrier instead of after EndTxn. A crash between the two
+    /// loses them. Only in mode at-least-once.
+    AcknowledgedBeforeEndTxn = "acknowledged-before-end-txn";
+    /// Source: lost locks (connection, leader or member gone, lock expired) are counted as held. The same member gets
+    /// the records again within one epoch, whose transaction then holds their effects twice.
+    LostLockCountedAsHeld = "lost-lock-counted-as-held";
+    /// Commit: gaps (control records, compaction holes) are decided but not staged. They come back until they are
+    /// out of deliveries, and the start offset stands still.
+    GapNotStaged = "gap-not-staged";
+    /// Commit: the last offset of a decided range is not staged. It is processed again.
+    LastOffsetNotStaged = "last-offset-not-staged";
+    /// Recovery: the owner record is not read again after InitProducerId. An incarnation that is late takes the job
+    /// from the one that was started after it.
+    OwnerNotReadAgain = "owner-not-read-again";
+    /// Recovery: outcomes are read before the transactional ids are taken. An EndTxn under way commits what recovery
+    /// believes never happened.
+    OutcomesReadBeforeFencing = "outcomes-read-before-fencing";
+    /// Recovery: outcomes are read only up to the last stable offset. Behind an open transaction of another replica the
+    /// own last outcome is not seen.
+    OutcomesReadToStableOffset = "outcomes-read-to-stable-offset";
+
+    // Runtime.
+
+    /// Coordinator: a checkpoint is noted as completed before EndTxn. After a crash between the two the
+    /// store says more than the outcome topic, and recovery refuses.
+    CompletedBeforeEndTxn = "completed-before-end-txn";
+    /// Coordinator: the epoch after one of unknown outcome is committed all the same. Its manifest and outcome
+    /// name a predecessor that may not be the last committed one.
+    ManifestBeforeOutcome = "manifest-before-outcome";
+
+    // Checkpoint store.
+
+    /// Checkpoints: a conditional put without an answer counts as written. The committed outcome may name a
+    /// manifest that does not exist.
+    UnansweredPutIsSuccess = "unanswered-put-is-success";
+    /// Checkpoints: recovery takes a committed manifest without a note of its completion for a leftover and deletes it.
+    CommittedManifestDeleted = "committed-manifest-deleted";
+    /// Checkpoints: an owner with a newer one behind it still counts as owner. Two incarnations fence each other for
+    /// ever.
+    FencedOwnerGoesOn = "fenced-owner-goes-on";
+
+    // Broker.
+
+    /// Broker: a marker resolves what was staged under its own epoch, not what was staged below it. Under transaction
+    /// version 2 no staged record is ever resolved.
+    MarkerMatchedToStagedEpoch = "marker-matched-to-staged-epoch";
+    /// Broker: the share coordinator accepts a stage of a transaction whose marker it has seen. A later
+    /// transaction of the producer acknowledges the records, without their effects.
+    StageAfterMarker = "stage-after-marker";
+    /// Broker: the lock timer is not cancelled by staging: staged records become available when it fires.
+    LockExpiresStaged = "lock-expires-staged";
+    /// Broker: the end of a share session gives back staged records, too.
+    SessionCloseReleasesStaged = "session-close-releases-staged";
+    /// Broker: an abort archives what was staged instead of making it available. The records are lost.
+    AbortMarkerArchives = "abort-marker-archives";
+    /// Broker: a new share-partition leader takes durably staged records for available.
+    StagedNotReloaded = "staged-not-reloaded";
+    /// Broker: reads leave out the list of aborted transactions. Readers of committed records see aborted ones.
+    AbortedListIgnored = "aborted-list-ignored";
+    /// Broker: a repeated batch is appended again.
+    RepeatedBatchAppended = "repeated-batch-appended";
+    /// Broker: InitProducerId does not raise the epoch where no transaction is open. A zombie writes into, and ends,
+    /// the transactions of its successor.
+    InitKeepsEpoch = "init-keeps-epoch";
+    /// Broker: the transaction time-out aborts a transaction whose commit is decided. Partitions that have the marker
+    /// keep the effects, the others drop them.
+    TimeOutAfterPrepare = "time-out-after-prepare";
+    /// Broker: markers that a participant did not take are not sent again. Its part of the transaction stays
+    /// open, and ends with the next one.
+    MarkersNotRepeated = "markers-not-repeated";
+    /// Broker: a transaction coordinator that takes over does not go on with decided transactions.
+    DecidedTransactionForgotten = "decided-transaction-forgotten";
+}
+
+impl fmt::Display for Bug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The text is the name of no bug.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no planted bug '{name}'")]
+pub struct UnknownBug {
+    /// What was given.
+    pub name: String,
+}
+
+impl FromStr for Bug {
+    type Err = UnknownBug;
+
+    fn from_str(name: &str) -> Result<Self, UnknownBug> {
+        let found = Bug::ALL.iter().copied().find(|bug| bug.name() == name);
+        found.ok_or_else(|| UnknownBug { name: name.to_owned() })
+    }
+}
+
+/// True when `bug` is planted on this thread; always false without the feature `planted-bugs`.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub const fn is_planted(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use switch::{Planting, asked_count, is_planted, plant, with};
+
+#[cfg(feature = "planted-bugs")]
+mod switch {
+    use std::cell::Cell;
+    use std::marker::PhantomData;
+
+    use super::Bug;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+        static ASKED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// True when `bug` is planted on this thread.
+    pub fn is_planted(bug: Bug) -> bool {
+        let planted = PLANTED.get() == Some(bug);
+        if planted {
+            ASKED.set(ASKED.get() + 1);
+        }
+        planted
+    }
+
+    /// How often the bug that is planted on this thread has been asked for since it was planted. Zero after a run: the
+    /// run never came to its place, so that it was not found says nothing.
+    pub fn asked_count() -> u64 {
+        ASKED.get()
+    }
+
+    /// Keeps a bug planted; dropped, it restores what was planted before. Stays on its thread.
+    #[derive(Debug)]
+    #[must_use = "the bug is planted only as long as this lives"]
+    pub struct Planting {
+        before: Option<Bug>,
+        stays_on_its_thread: PhantomData<*const ()>,
+    }
+
+    /// Plants `bug`, or none, on this thread; the guard ends it. Work on other threads does not see it.
+    pub fn plant(bug: Option<Bug>) -> Planting {
+        ASKED.set(0);
+        Planting { before: PLANTED.replace(bug), stays_on_its_thread: PhantomData }
+    }
+
+    impl Drop for Planting {
+        fn drop(&mut self) {
+            PLANTED.set(self.before);
+        }
+    }
+
+    /// Runs `work` with `bug`, or none, planted: the `block_on` of a current-thread runtime, for example.
+    pub fn with<T>(bug: Option<Bug>, work: impl FnOnce() -> T) -> T {
+        let _planting = plant(bug);
+        work()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kebab_case_unique_and_read_back() {
+        for (index, bug) in Bug::ALL.iter().enumerate() {
+            let name = bug.name();
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{name}");
+            assert_eq!(name.parse(), Ok(*bug));
+            assert_eq!(Bug::ALL.iter().position(|other| other.name() == name), Some(index), "{name} twice");
+        }
+        assert!("no-such-bug".parse::<Bug>().is_err());
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[test]
+    fn without_the_feature_nothing_is_planted_at_compile_time() {
+        const PLANTED: bool = is_planted(Bug::ReusedProducerEpoch);
+        assert!(!PLANTED);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_bug_is_planted_on_its_thread_until_the_guard_goes() {
+        let (one, other) = (Bug::ReusedProducerEpoch, Bug::FlushDoesNotWait);
+        assert!(!is_planted(one));
+        with(Some(one), || {
+            assert!(is_planted(one) && !is_planted(other));
+            with(Some(other), || assert!(is_planted(other) && !is_planted(one)));
+            assert!(is_planted(one), "restored");
+        });
+        assert!(!is_planted(one));
+    }
+}
