@@ -56,6 +56,8 @@ pub trait Gate: fmt::Debug + Send + Sync {
     /// Asked before each poll of a task. `Pending` means not now: the gate keeps the waker and wakes the task when it
     /// may be asked again.
     fn poll_ready(&self, task: u64, cx: &mut Context<'_>) -> Poll<()>;
+    /// A task is gone: it has ended or was dropped.
+    fn leave(&self, task: u64);
 }
 
 /// Where the tasks of one process run. Cheap to clone.
@@ -77,21 +79,30 @@ impl Spawner {
 
     fn admit<F: Future>(&self, name: &str, future: F) -> Gated<F> {
         let admission = self.gate.as_ref().map(|gate| (Arc::clone(gate), gate.enter(name)));
-        Gated { admission, future: Box::pin(future) }
+        Gated { future: Box::pin(future), admission: admission.map(Admission) }
     }
 }
 
 /// A task's future behind the gate of its process.
 struct Gated<F> {
-    admission: Option<(Arc<dyn Gate>, u64)>,
+    // Dropped first, so that the gate hears of the end when everything of the task is gone.
     future: Pin<Box<F>>,
+    admission: Option<Admission>,
+}
+
+struct Admission((Arc<dyn Gate>, u64));
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.0.0.leave(self.0.1);
+    }
 }
 
 impl<F: Future> Future for Gated<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        if let Some((gate, task)) = &self.admission
+        if let Some(Admission((gate, task))) = &self.admission
             && gate.poll_ready(*task, cx).is_pending()
         {
             return Poll::Pending;
