@@ -28,6 +28,8 @@ pub struct Plan {
     /// Of so many batches of the loader, one is written in a transaction, and every other of those aborted: control
     /// records become gaps in the offsets. 0: none.
     pub batches_per_transaction: u64,
+    /// The job runs at least once, by choice: then doubled records are no finding, lost ones are.
+    pub at_least_once: bool,
     /// Settings of the share group.
     pub group: GroupPlan,
     /// Replicas of the job.
@@ -335,6 +337,7 @@ impl Plan {
             record_count: dice.between(20, 600),
             busy_for,
             batches_per_transaction: dice.pick(&[0, 2, 4]),
+            at_least_once: dice.chance(8),
             group: GroupPlan {
                 lock_duration: dice.ms(15_000, 40_000),
                 delivery_limit: 10,

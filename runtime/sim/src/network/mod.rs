@@ -124,6 +124,21 @@ impl Fabric {
         }
     }
 
+    /// Ends one cut: what was held back arrives.
+    pub fn mend(&self, from: &Host, to: &Host) {
+        let now = self.clock.now();
+        {
+            let mut state = self.lock();
+            state.cut.remove(&(Arc::clone(from), Arc::clone(to)));
+            let State { pipes, rng, weather, dark, .. } = &mut *state;
+            let between = |pipe: &&mut Pipe| pipe.from == *from && pipe.to == *to && !dark.contains(&pipe.to);
+            for pipe in pipes.values_mut().filter(between) {
+                pipe.release(now, || delay(rng, weather));
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
     /// Ends all cuts: what was held back arrives.
     pub fn heal(&self) {
         let now = self.clock.now();
@@ -164,7 +179,11 @@ impl Fabric {
 
     /// The address that powered off answers again, with resets: whoever waits for it learns that it is gone.
     pub fn power_on(&self, host: &Host) {
-        self.lock().dark.remove(host);
+        {
+            let mut state = self.lock();
+            state.dark.remove(host);
+            state.pipes.values_mut().filter(|pipe| pipe.to == *host).for_each(Pipe::abandon);
+        }
         self.reset(|from, to| from == &**host || to == &**host);
         self.changed.notify_waiters();
     }

@@ -1,0 +1,150 @@
+//! The outcome topic: every offset is decided once, effects lie where they were decided, incarnations take turns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sharestream_client::Client;
+use sharestream_core::decision::Decision;
+use sharestream_kafka::outcome::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
+
+use super::effects::is_shown;
+use super::logs::{Logs, Writer};
+use super::{Checker, Counts, Finding, Place};
+use crate::plan::Plan;
+use crate::workload::{DEAD_LETTERS, Fate, GROUP, OUTCOMES, OUTPUT, SOURCE};
+
+pub(super) async fn check(
+    client: &Client,
+    logs: &Logs,
+    plan: &Plan,
+    counts: &mut Counts,
+) -> anyhow::Result<Vec<Finding>> {
+    let info = client.fresh_topic(OUTCOMES).await?;
+    let partition = outcome_partition(GROUP, i32::try_from(info.partitions.len())?);
+    let mut log = OutcomeLog::new();
+    read_outcomes(client, OUTCOMES, partition, &mut log).await?;
+    let outcomes = log.into_outcomes();
+    let committed: Vec<&JudgedOutcome> =
+        outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Committed).collect();
+    counts.commits = committed.len() as u64;
+    counts.aborts = outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Aborted).count() as u64;
+    let mut found = chains(&committed);
+    let decided = decided_by(&committed, plan, &mut found);
+    found.extend(effects_lie_inside(logs, &decided, plan));
+    if !plan.at_least_once {
+        found.extend(complete(logs, plan, &decided));
+    }
+    Ok(found)
+}
+
+/// Committed outcomes of one replica: ids and incarnations only rise, and each names the one before.
+fn chains(committed: &[&JudgedOutcome]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut last: BTreeMap<(&str, &str), &JudgedOutcome> = BTreeMap::new();
+    for outcome in committed {
+        let record = &outcome.record;
+        let replica = (record.job.as_str(), record.instance.as_str());
+        let before = last.insert(replica, outcome).map(|outcome| &outcome.record);
+        let name = format!("{}/{} checkpoint {}", record.job, record.instance, record.checkpoint);
+        if record.predecessor != before.map(|before| before.checkpoint) {
+            let text = format!(
+                "{name} names {:?} as its predecessor, but {:?} was committed before it",
+                record.predecessor,
+                before.map(|before| before.checkpoint)
+            );
+            found.push(Finding::new(Checker::Outcomes, text));
+        }
+        if let Some(before) = before
+            && (before.checkpoint >= record.checkpoint || before.job_epoch > record.job_epoch)
+        {
+            let text = format!(
+                "{name} of incarnation {} was committed after checkpoint {} of incarnation {}",
+                record.job_epoch, before.checkpoint, before.job_epoch
+            );
+            found.push(Finding::new(Checker::Outcomes, text));
+        }
+    }
+    found
+}
+
+/// A decision: whose, and which.
+#[derive(Clone, Copy)]
+struct Decided {
+    writer: Writer,
+    decision: Decision,
+}
+
+fn decided_by(
+    committed: &[&JudgedOutcome],
+    plan: &Plan,
+    found: &mut Vec<Finding>,
+) -> BTreeMap<Place, Vec<Decided>> {
+    let mut decided: BTreeMap<Place, Vec<Decided>> = BTreeMap::new();
+    for outcome in committed {
+        let record = &outcome.record;
+        let writer = Writer {
+            producer_id: record.producer_id.0,
+            producer_epoch: record.producer_epoch.0,
+        };
+        for partition in &record.partitions {
+            for range in &partition.ranges {
+                for offset in range.first.0..=range.last.0 {
+                    let place = Place { partition: partition.partition.0, offset };
+                    decided.entry(place).or_default().push(Decided { writer, decision: range.decision });
+                }
+            }
+        }
+    }
+    if !plan.at_least_once {
+        for (place, decisions) in decided.iter().filter(|(_, decisions)| decisions.len() > 1) {
+            let text = format!("{} committed outcomes decide it", decisions.len());
+            found.push(Finding::about(Checker::Outcomes, *place, text));
+        }
+    }
+    decided
+}
+
+/// Every effect was written by a transaction that decides its record.
+fn effects_lie_inside(logs: &Logs, decided: &BTreeMap<Place, Vec<Decided>>, _plan: &Plan) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for topic in [OUTPUT, DEAD_LETTERS] {
+        for record in logs.of(topic).iter().filter(|record| record.is_committed()) {
+            let Some(provenance) = record.provenance else { continue };
+            let place = Place { partition: provenance.partition.0, offset: provenance.offset.0 };
+            let decisions = decided.get(&place).map_or(&[][..], Vec::as_slice);
+            if !decisions.iter().any(|decided| decided.writer == record.writer) {
+                let text = format!(
+                    "{topic}/{}/{} is an effect of it in a transaction that does not decide it",
+                    record.partition, record.offset
+                );
+                found.push(Finding::about(Checker::Outcomes, place, text));
+            }
+        }
+    }
+    found
+}
+
+/// Every record that the group was shown is decided, and by the kind of decision that it must have.
+fn complete(logs: &Logs, plan: &Plan, decided: &BTreeMap<Place, Vec<Decided>>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let dead: BTreeSet<Place> = logs
+        .of(DEAD_LETTERS)
+        .iter()
+        .filter(|record| record.is_committed())
+        .filter_map(|record| record.provenance)
+        .map(|source| Place { partition: source.partition.0, offset: source.offset.0 })
+        .collect();
+    for record in logs.of(SOURCE).iter().filter(|record| is_shown(record, plan)) {
+        let place = Place { partition: record.partition.0, offset: record.offset.0 };
+        let Some(decision) = decided.get(&place).and_then(|decisions| decisions.first()) else {
+            found.push(Finding::about(Checker::Outcomes, place, "no committed outcome decides it"));
+            continue;
+        };
+        let must_reject = dead.contains(&place) || record.id.is_some_and(|id| Fate::of(id).is_dead_letter());
+        let expected = if must_reject { Decision::Reject } else { Decision::Accept };
+        if decision.decision != expected {
+            let text = format!("it was decided {:?}, not {expected:?}", decision.decision);
+            found.push(Finding::about(Checker::Outcomes, place, text));
+        }
+    }
+    found
+}

@@ -1,0 +1,147 @@
+//! One incarnation of a replica: the code that ships, in a process of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use object_store::ObjectStore;
+use sharestream_base::Env;
+use sharestream_checkpoints::{CheckpointStore, JobKey};
+use sharestream_core::commit::{CommitStep, StepHook};
+use sharestream_core::{AttemptFactory, RestartOptions, Supervisor};
+use sharestream_core::{Job, JobBuilder, JobControl, JobId, JobOptions, JobReport};
+use sharestream_kafka::formats::{Column, ColumnType, CsvFormat, Format};
+use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig, SinkKey};
+
+use crate::plan::{Plan, WorkerPlan};
+use crate::process::ProcessGate;
+use crate::workload::{ByFate, DEAD_LETTERS, GROUP, JOB, OUTCOMES, OUTPUT, SOURCE};
+
+/// Longest wait for the slowest subtask of a barrier, as the command has it.
+const BARRIER_MAX: Duration = Duration::from_secs(12);
+/// Longest commit, as the command has it.
+const COMMIT_MAX: Duration = Duration::from_secs(15);
+/// Part of it in which an unanswered EndTxn is sent again.
+const END_TXN_MAX: Duration = Duration::from_secs(10);
+
+/// A step at which the process dies, once.
+pub(crate) type Trap = Arc<Mutex<Option<CommitStep>>>;
+
+/// What a worker is given.
+pub(crate) struct Worker {
+    /// Its clocks, chance, network and tasks.
+    pub(crate) env: Env,
+    /// Settings of the replica.
+    pub(crate) plan: WorkerPlan,
+    /// Name of the replica.
+    pub(crate) instance: String,
+    /// `host:port` of the brokers.
+    pub(crate) bootstrap: Vec<String>,
+    /// The object store, when the replica keeps manifests.
+    pub(crate) objects: Option<Arc<dyn ObjectStore>>,
+    /// Asks it to stop, and shows what it does.
+    pub(crate) control: JobControl,
+    /// Where it dies.
+    pub(crate) trap: Trap,
+    /// What then stands still.
+    pub(crate) gate: Arc<ProcessGate>,
+}
+
+impl Worker {
+    /// Runs the job to its end, with a supervisor as the command does.
+    pub(crate) async fn run(self, plan: &Plan) -> anyhow::Result<JobReport> {
+        let config = self.config(plan);
+        let kafka = KafkaJob::connect(self.env.clone(), config).await?;
+        let attempts = Attempts {
+            kafka,
+            plan: self.plan.clone(),
+            instance: self.instance.clone(),
+            objects: self.objects.clone(),
+            hook: self.hook(),
+        };
+        let supervisor = Supervisor::new(attempts, RestartOptions::default());
+        Ok(supervisor.run(self.env, self.control).await?)
+    }
+
+    fn config(&self, plan: &Plan) -> KafkaJobConfig {
+        let key = if plan.output_partitions > 1 { SinkKey::None } else { SinkKey::Source };
+        let sink = SinkConfig::to_topic(OUTPUT).with_key(key);
+        let mut config = KafkaJobConfig::new(JOB, GROUP, vec![SOURCE.to_owned()], sink);
+        config.bootstrap.clone_from(&self.bootstrap);
+        config.instance.clone_from(&self.instance);
+        let columns = vec![Column::new("id", ColumnType::Int64), Column::new("n", ColumnType::Int64)];
+        config.format = Format::Csv(CsvFormat { columns, ..CsvFormat::default() });
+        config.dead_letter_topic = Some(DEAD_LETTERS.to_owned());
+        config.outcome_topic = OUTCOMES.to_owned();
+        config.mode = if plan.at_least_once { AckModeChoice::AtLeastOnce } else { AckModeChoice::Transactional };
+        config.max_poll_records = self.plan.poll_records;
+        config.stage_separately = self.plan.stage_separately;
+        config.commit_deadline = END_TXN_MAX;
+        config.transaction_timeout = self.plan.checkpoint_interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
+        config.group_configs = group_configs(plan);
+        config
+    }
+
+    fn hook(&self) -> StepHook {
+        let (trap, gate) = (Arc::clone(&self.trap), Arc::clone(&self.gate));
+        Arc::new(move |_checkpoint, step| {
+            let mut armed = trap.lock().unwrap_or_else(PoisonError::into_inner);
+            if *armed == Some(step) {
+                *armed = None;
+                gate.kill();
+            }
+        })
+    }
+}
+
+fn group_configs(plan: &Plan) -> BTreeMap<String, String> {
+    let isolation = if plan.group.read_committed { "read_committed" } else { "read_uncommitted" };
+    [
+        ("share.auto.offset.reset", "earliest".to_owned()),
+        ("share.isolation.level", isolation.to_owned()),
+        ("share.record.lock.duration.ms", plan.group.lock_duration.as_millis().to_string()),
+        ("share.delivery.count.limit", plan.group.delivery_limit.to_string()),
+        ("share.partition.max.record.locks", plan.group.record_locks.to_string()),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect()
+}
+
+/// Builds the job anew for each attempt.
+struct Attempts {
+    kafka: KafkaJob,
+    plan: WorkerPlan,
+    instance: String,
+    objects: Option<Arc<dyn ObjectStore>>,
+    hook: StepHook,
+}
+
+#[async_trait]
+impl AttemptFactory for Attempts {
+    async fn build(&mut self, _attempt: u64) -> sharestream_core::Result<Job> {
+        let store = match &self.objects {
+            Some(objects) => {
+                Some(CheckpointStore::open(Arc::clone(objects), JobKey::new(JOB, &self.instance)).await?)
+            }
+            None => None,
+        };
+        JobBuilder::new(JobId::new(JOB, &self.instance))
+            .source(self.kafka.source_factory(), self.plan.parallelism)
+            .operator(Arc::new(ByFate))
+            .sink(self.kafka.sink_factory(), self.plan.parallelism)
+            .commit(self.kafka.commit_protocol(Some(Arc::clone(&self.hook))))
+            .checkpoints(store)
+            .options(
+                JobOptions::default()
+                    .with_checkpoint_interval(self.plan.checkpoint_interval)
+                    .with_barrier_alignment_timeout(BARRIER_MAX)
+                    .with_commit_deadline(COMMIT_MAX),
+            )
+            .step_hook(Arc::clone(&self.hook))
+            .build()
+    }
+}

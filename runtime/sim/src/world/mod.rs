@@ -1,0 +1,231 @@
+//! One run of one plan: everything in one thread, on virtual time.
+//!
+//! ```text
+//! set up -> busy (records come, faults happen) -> faults end -> settle (everything decided?) -> drain -> check
+//! ```
+
+mod faults;
+mod nodes;
+mod settle;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sharestream_base::planted::{self, Bug};
+use sharestream_base::{Clock, Env, Instant, OwnedTask, Rng, Spawner, TaskKind};
+use sharestream_client::{Client, ClientConfig, NewTopic};
+
+use crate::check::{self, Finding};
+use crate::loader::{Loaded, Loader};
+use crate::network::Fabric;
+use crate::panics;
+use crate::plan::Plan;
+use crate::store::Bucket;
+use crate::trace::{Event, Totals, Trace};
+use crate::workload::{DEAD_LETTERS, OUTPUT, SOURCE};
+use faults::Action;
+use nodes::Nodes;
+use workers::WorkerSlot;
+
+/// 2026-01-01T00:00:00Z: any fixed day does.
+const START_MS: i64 = 1_767_225_600_000;
+/// How often the harness looks at its processes.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How to run a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions {
+    /// Keep events, for a timeline.
+    pub recording: bool,
+    /// A bug to plant.
+    pub bug: Option<Bug>,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// What the checkers found; nothing, in a right run.
+    pub findings: Vec<Finding>,
+    /// Hash and counts of events.
+    pub totals: Totals,
+    /// Virtual time that passed.
+    pub virtual_time: Duration,
+    /// Faults that happened, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Committed epochs, over all incarnations that were seen to their end.
+    pub counts: check::Counts,
+    /// Events, when recorded.
+    pub events: Vec<Event>,
+}
+
+/// Runs a plan in this thread.
+pub fn run(plan: &Plan, options: RunOptions) -> RunReport {
+    panics::watch(|| planted::with(options.bug, || run_on_virtual_time(plan, options)))
+}
+
+fn run_on_virtual_time(plan: &Plan, options: RunOptions) -> RunReport {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without sockets needs nothing that can be missing");
+    runtime.block_on(async {
+        let world = World::new(plan.clone(), options);
+        Box::pin(world.run()).await
+    })
+}
+
+/// Everything of one run.
+pub(crate) struct World {
+    plan: Plan,
+    clock: Clock,
+    rng: Rng,
+    trace: Trace,
+    fabric: Fabric,
+    bucket: Bucket,
+    nodes: Nodes,
+    workers: Vec<WorkerSlot>,
+    actions: BTreeMap<(Instant, u64), Action>,
+    next_action: u64,
+    next_process: u64,
+    fault_counts: BTreeMap<&'static str, u64>,
+    findings: Vec<Finding>,
+}
+
+impl World {
+    fn new(plan: Plan, options: RunOptions) -> Self {
+        let clock = Clock::simulated(START_MS);
+        let rng = Rng::seeded(plan.seed).fork("run");
+        let trace = Trace::new(&clock, options.recording);
+        let fabric = Fabric::new(&clock, rng.fork("network"), trace.clone());
+        let bucket = Bucket::new(&clock, rng.fork("store"), trace.clone());
+        let workers = plan.workers.iter().enumerate().map(|(index, plan)| WorkerSlot::new(index, plan)).collect();
+        World {
+            nodes: Nodes::new(plan.nodes),
+            clock,
+            rng,
+            trace,
+            fabric,
+            bucket,
+            workers,
+            actions: BTreeMap::new(),
+            next_action: 0,
+            next_process: 0,
+            fault_counts: BTreeMap::new(),
+            findings: Vec::new(),
+            plan,
+        }
+    }
+
+    async fn run(mut self) -> RunReport {
+        self.start_nodes().await;
+        let client = self.outsider("checker").await;
+        self.create_topics(&client).await;
+        let mut loader = self.start_loader().await;
+        let started_at = self.clock.now();
+        for timed in self.plan.faults.clone() {
+            self.schedule(started_at + timed.at, Action::Inject(timed.fault));
+        }
+        for (index, worker) in self.plan.workers.clone().iter().enumerate() {
+            self.schedule(started_at + worker.starts_at, Action::StartWorker(index));
+        }
+        let busy_until = started_at + self.plan.busy_for;
+        while self.clock.now() < busy_until || !self.actions.is_empty() || !loader.is_finished() {
+            self.step().await;
+        }
+        let loaded = match loader.join().await {
+            Ok(Some(loaded)) => loaded,
+            Ok(None) | Err(_) => Loaded::default(),
+        };
+        self.end_faults().await;
+        self.settle(&client).await;
+        self.drain().await;
+        let (findings, counts) = check::check(&client, &self.plan, &loaded).await;
+        self.findings.extend(findings);
+        self.findings.extend(panics::seen().into_iter().map(Finding::panic));
+        let virtual_time = self.trace.elapsed();
+        self.nodes.shut_down().await;
+        RunReport {
+            findings: self.findings,
+            totals: self.trace.totals(),
+            virtual_time,
+            faults: self.fault_counts,
+            counts,
+            events: self.trace.take_events(),
+        }
+    }
+
+    /// One step of the harness: what is due happens, ended processes are noticed.
+    async fn step(&mut self) {
+        let now = self.clock.now();
+        while let Some(entry) = self.actions.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let action = entry.remove();
+            self.act(action).await;
+        }
+        self.notice_exits().await;
+        let next = self.actions.keys().next().map_or(now + LOOK_EVERY, |(at, _)| *at);
+        self.clock.sleep_until(next.min(now + LOOK_EVERY)).await;
+    }
+
+    fn schedule(&mut self, at: Instant, action: Action) {
+        self.next_action += 1;
+        self.actions.insert((at, self.next_action), action);
+    }
+
+    fn after(&mut self, delay: Duration, action: Action) {
+        let at = self.clock.now() + delay;
+        self.schedule(at, action);
+    }
+
+    /// An environment for a process that nothing happens to.
+    fn outsider_env(&self, host: &str) -> Env {
+        Env {
+            clock: self.clock.clone(),
+            rng: self.rng.fork(host),
+            network: self.fabric.attach(host),
+            spawner: Spawner::system(),
+        }
+    }
+
+    async fn outsider(&self, host: &str) -> Client {
+        let config = ClientConfig::with_bootstrap(&self.nodes.bootstrap().join(","))
+            .expect("simulated addresses are well formed");
+        let connected = Client::connect(self.outsider_env(host), config).await;
+        connected.expect("no fault happens before the first process is up")
+    }
+
+    async fn create_topics(&self, client: &Client) {
+        let topics = [
+            (SOURCE, self.plan.source_partitions),
+            (OUTPUT, self.plan.output_partitions),
+            (DEAD_LETTERS, 1),
+        ];
+        for (topic, partitions) in topics {
+            let created = client.admin().create_topic(NewTopic::new(topic, partitions)).await;
+            created.expect("no fault happens before the topics are there");
+        }
+    }
+
+    async fn start_loader(&self) -> OwnedTask<Loaded> {
+        let env = self.outsider_env("loader");
+        let client = self.outsider("loader").await;
+        let loader = Loader::new(client, &env, &self.plan);
+        OwnedTask::spawn(&Spawner::system(), "loader", TaskKind::Job, loader.run(env))
+    }
+
+    fn find(&mut self, finding: Finding) {
+        self.trace.note(format!("finding: {finding}"));
+        self.findings.push(finding);
+    }
+
+    fn gate(&mut self) -> Arc<crate::process::ProcessGate> {
+        self.next_process += 1;
+        let rng = self.rng.fork(&format!("gate {}", self.next_process));
+        crate::process::ProcessGate::new(self.next_process, self.plan.yields, rng, self.trace.clone())
+    }
+}

@@ -1,0 +1,213 @@
+//! Workers come, go, are paused, killed and replaced.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use sharestream_base::{Clock, Env, ErrorKind, OwnedTask, Spawner, TaskKind};
+use sharestream_core::commit::CommitStep;
+use sharestream_core::{JobControl, JobReport};
+
+use super::faults::Action;
+use super::{START_MS, World};
+use crate::check::Finding;
+use crate::network::Host;
+use crate::plan::WorkerPlan;
+use crate::process::ProcessGate;
+use crate::worker::{Trap, Worker};
+
+/// Whoever runs the job starts it again this long after it ended by itself.
+const RESTART_AFTER: Duration = Duration::from_millis(700);
+
+/// One incarnation.
+pub(super) struct Incarnation {
+    pub(super) host: Host,
+    pub(super) gate: Arc<ProcessGate>,
+    pub(super) control: JobControl,
+    pub(super) clock: Clock,
+    lost_power: Arc<AtomicBool>,
+    trap: Trap,
+    task: OwnedTask<anyhow::Result<JobReport>>,
+}
+
+/// One replica with its incarnations, in turn.
+pub(super) struct WorkerSlot {
+    pub(super) plan: WorkerPlan,
+    pub(super) instance: String,
+    pub(super) current: Option<Incarnation>,
+    /// Older incarnations that stand still, or have come back and do not know yet.
+    pub(super) zombies: Vec<Incarnation>,
+    pub(super) incarnations: u64,
+    /// A kill waits for this step of a commit.
+    pub(super) down_after_trap: Option<Duration>,
+}
+
+impl WorkerSlot {
+    pub(super) fn new(index: usize, plan: &WorkerPlan) -> Self {
+        WorkerSlot {
+            plan: plan.clone(),
+            instance: format!("r{index}"),
+            current: None,
+            zombies: Vec::new(),
+            incarnations: 0,
+            down_after_trap: None,
+        }
+    }
+}
+
+impl World {
+    /// Starts the next incarnation, unless one runs.
+    pub(super) fn start_worker(&mut self, index: usize) {
+        if self.workers[index].current.is_some() {
+            return;
+        }
+        let gate = self.gate();
+        let slot = &mut self.workers[index];
+        slot.incarnations += 1;
+        let host: Host = Arc::from(format!("worker-{index}.{}", slot.incarnations));
+        let rng = self.rng.fork(&host);
+        let skew_ms = i64::try_from(rng.below(4_000)).unwrap_or(0) - 2_000;
+        let clock = Clock::simulated(START_MS + self.elapsed_ms() + skew_ms);
+        let env = Env {
+            clock: clock.clone(),
+            rng,
+            network: self.fabric.attach(Arc::clone(&host)),
+            spawner: Spawner::gated(gate.clone()),
+        };
+        let slot = &mut self.workers[index];
+        let lost_power = Arc::new(AtomicBool::new(false));
+        let (control, trap) = (JobControl::new(), Trap::default());
+        let worker = Worker {
+            env,
+            plan: slot.plan.clone(),
+            instance: slot.instance.clone(),
+            bootstrap: self.nodes.bootstrap(),
+            objects: slot.plan.has_store.then(|| self.bucket.attach(Arc::clone(&lost_power))),
+            control: control.clone(),
+            trap: Arc::clone(&trap),
+            gate: Arc::clone(&gate),
+        };
+        let plan = self.plan.clone();
+        let main = async move { worker.run(&plan).await };
+        let task = OwnedTask::spawn(&Spawner::gated(gate.clone()), host.to_string(), TaskKind::Job, main);
+        self.trace.note(format!("{host} starts"));
+        slot.current = Some(Incarnation { host, gate, control, clock, lost_power, trap, task });
+    }
+
+    fn elapsed_ms(&self) -> i64 {
+        i64::try_from(self.trace.elapsed().as_millis()).unwrap_or(0)
+    }
+
+    /// Kills the current incarnation and starts another after `down`.
+    pub(super) fn kill_worker(&mut self, index: usize, down: Duration, power: bool) {
+        let Some(incarnation) = self.workers[index].current.take() else { return };
+        self.bury(incarnation, power);
+        self.after(down, Action::StartWorker(index));
+        self.workers[index].down_after_trap = None;
+    }
+
+    /// The incarnation is dead: not one more line of its code runs.
+    fn bury(&mut self, incarnation: Incarnation, power: bool) {
+        let Incarnation { host, gate, lost_power, task, .. } = incarnation;
+        gate.kill();
+        if power {
+            lost_power.store(true, Ordering::Relaxed);
+            self.fabric.power_off(&host);
+            self.after(Duration::from_secs(3), Action::PowerOn(Arc::clone(&host)));
+        } else {
+            self.fabric.reset(|from, _| from == &*host);
+        }
+        drop(task);
+        self.trace.note(format!("{host} is dead"));
+    }
+
+    /// Arms the trap of the current incarnation.
+    pub(super) fn trap_worker(&mut self, index: usize, step: CommitStep, down: Duration) {
+        let slot = &mut self.workers[index];
+        if let Some(incarnation) = &slot.current {
+            *incarnation.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(step);
+            slot.down_after_trap = Some(down);
+        }
+    }
+
+    /// The current incarnation stands still, another takes its place, and later it comes back.
+    pub(super) fn make_zombie(&mut self, index: usize, lasts: Duration) {
+        let Some(incarnation) = self.workers[index].current.take() else { return };
+        incarnation.gate.pause();
+        let host = Arc::clone(&incarnation.host);
+        self.workers[index].zombies.push(incarnation);
+        self.workers[index].down_after_trap = None;
+        self.after(Duration::from_millis(100), Action::StartWorker(index));
+        self.after(lasts, Action::Wake(index, host));
+    }
+
+    /// Looks for processes that ended by themselves or ran into a trap.
+    pub(super) async fn notice_exits(&mut self) {
+        for index in 0..self.workers.len() {
+            let slot = &mut self.workers[index];
+            if slot.current.as_ref().is_some_and(|incarnation| incarnation.gate.is_dead()) {
+                let down = slot.down_after_trap.take().unwrap_or(RESTART_AFTER);
+                self.kill_worker(index, down, false);
+            } else if slot.current.as_ref().is_some_and(|incarnation| incarnation.task.is_finished())
+                && let Some(incarnation) = slot.current.take()
+            {
+                self.account_for(incarnation).await;
+                self.after(RESTART_AFTER, Action::StartWorker(index));
+            }
+            let ended = |zombie: &mut Incarnation| zombie.task.is_finished() || zombie.gate.is_dead();
+            let ended: Vec<_> = self.workers[index].zombies.extract_if(.., ended).collect();
+            for zombie in ended {
+                self.account_for(zombie).await;
+            }
+        }
+    }
+
+    /// Some ends say that something is wrong with us.
+    pub(super) async fn account_for(&mut self, incarnation: Incarnation) {
+        let Incarnation { host, gate, mut task, .. } = incarnation;
+        if gate.is_dead() {
+            return;
+        }
+        let text = match task.join().await {
+            Ok(Some(Ok(report))) => format!("{host} ended: {:?}", report.end),
+            Ok(Some(Err(error))) => {
+                let kind = error.downcast_ref::<sharestream_core::Error>().map(sharestream_core::Error::kind);
+                if matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput)) {
+                    self.find(Finding::exit(&host, &format!("{error:#}")));
+                }
+                format!("{host} failed: {error:#}")
+            }
+            Ok(None) => format!("{host} was dropped"),
+            Err(panic) => {
+                self.find(Finding::panic(panic.to_string()));
+                format!("{host} panicked")
+            }
+        };
+        self.trace.note(text);
+        let left = gate.tasks();
+        if !left.is_empty() {
+            // Dropped tasks are gone at the next turn of the runtime.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            let left = gate.tasks();
+            if !left.is_empty() {
+                self.find(Finding::leaked_tasks(&host, &left));
+            }
+        }
+    }
+}
+
+impl World {
+    /// A trap that nobody ran into is taken away.
+    pub(super) fn disarm(&self, index: usize) {
+        if let Some(incarnation) = &self.workers[index].current {
+            *incarnation.trap.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+impl Incarnation {
+    pub(super) fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+}
