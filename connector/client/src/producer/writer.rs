@@ -11,6 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use kafka_protocol::messages::{ProduceResponse, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{NodeId, Offset, PartitionIndex};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{ErrorKind, Instant};
 use sharestream_wire::records::{BatchBuilder, BatchMeta, Compression};
 
@@ -291,7 +292,13 @@ impl BatchWriter {
         for slot in 0..self.slots.len() {
             self.seal(slot)?;
         }
-        self.drive(0).await?;
+        let transactional =
+            self.identity.as_ref().is_some_and(|identity| identity.transactional_id.is_some());
+        if is_planted(Bug::FlushDoesNotWait) && transactional {
+            self.send_ready().await?;
+        } else {
+            self.drive(0).await?;
+        }
         Ok(std::mem::take(&mut self.written))
     }
 
