@@ -23,6 +23,7 @@
 //! ```
 
 mod broker;
+mod broker_cluster;
 mod cluster;
 mod config;
 mod error;
@@ -38,5 +39,7 @@ mod topics;
 mod txn;
 
 pub use broker::{Broker, BrokerBuilder, RunningBroker};
+pub use broker_cluster::{BrokerCluster, BrokerClusterBuilder};
+pub use cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 pub use config::{BrokerConfig, ShareDefaults};
 pub use error::{Error, Result};

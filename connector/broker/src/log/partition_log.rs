@@ -267,6 +267,11 @@ impl PartitionLog {
         self.producers.needs_verification(&batch.header).then(|| self.producers.guard(&batch.header, version))
     }
 
+    /// Forgets what producers are about to be verified for: guards given so far fit no more.
+    pub(crate) fn forget_guards(&mut self) {
+        self.producers.forget_guards();
+    }
+
     /// Moves the log's start forward, never beyond the high watermark; drops batches wholly below it.
     pub(crate) fn delete_before(&mut self, offset: Offset) -> LogEnds {
         let ends = self.ends();

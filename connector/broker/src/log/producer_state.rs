@@ -4,7 +4,7 @@
 //! Decide and replay are apart: [`ProducerStates::check`] and [`ProducerStates::check_marker`] change nothing,
 //! [`ProducerStates::appended`] and [`ProducerStates::marked`] cannot fail.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use sharestream_base::ids::{Offset, ProducerEpoch, ProducerId};
 use sharestream_wire::records::BatchHeader;
@@ -75,9 +75,9 @@ struct Producer {
 /// Producers of one partition.
 #[derive(Debug, Default)]
 pub(crate) struct ProducerStates {
-    producers: HashMap<ProducerId, Producer>,
+    producers: BTreeMap<ProducerId, Producer>,
     open: BTreeMap<Offset, ProducerId>,
-    guards: HashMap<ProducerId, VerificationGuard>,
+    guards: BTreeMap<ProducerId, VerificationGuard>,
     last_guard: u64,
 }
 
@@ -188,6 +188,11 @@ impl ProducerStates {
         }
     }
 
+    /// Forgets every guard: a new leader asks the coordinator itself.
+    pub(crate) fn forget_guards(&mut self) {
+        self.guards.clear();
+    }
+
     /// Takes in a batch that was appended at `base_offset`.
     pub(crate) fn appended(
         &mut self,
@@ -281,8 +286,7 @@ impl ProducerStates {
 
     /// Every producer, by id.
     pub(crate) fn summaries(&self) -> Vec<ProducerSummary> {
-        let mut all: Vec<_> = self
-            .producers
+        self.producers
             .iter()
             .map(|(id, known)| ProducerSummary {
                 producer_id: *id,
@@ -292,9 +296,7 @@ impl ProducerStates {
                 coordinator_epoch: known.coordinator_epoch,
                 open_from: known.open.map(|open| open.first_offset),
             })
-            .collect();
-        all.sort_by_key(|summary| summary.producer_id);
-        all
+            .collect()
     }
 }
 
