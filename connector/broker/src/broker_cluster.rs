@@ -304,6 +304,7 @@ impl BrokerCluster {
     }
 
     /// The running incarnation of a node.
+    #[cfg(test)]
     pub(crate) fn running(&self, node: NodeId) -> Option<Arc<Node>> {
         self.seats().get(&node).and_then(|seat| seat.running.clone())
     }

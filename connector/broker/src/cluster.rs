@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex, ProducerId};
-use sharestream_base::{HostPort, Rng};
+use sharestream_base::{HostPort, Rng, watch};
 use sharestream_wire::share_state::state_partition_of_key;
-use tokio::sync::watch;
 use tracing::info;
 
 use crate::config::BrokerConfig;

@@ -14,6 +14,7 @@ use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sharestream_base::Instant;
+use sharestream_base::ids::MemberEpoch;
 use tracing::info;
 
 use self::assignor::TopicShape;
@@ -93,6 +94,17 @@ impl GroupCoordinator {
             state: state_of(&known.group),
         };
         groups.iter().filter(|(_, known)| known.led.is_current()).map(listed).collect()
+    }
+
+    /// Every group with its members and their epochs.
+    pub(crate) fn memberships(&self) -> Vec<(String, Vec<(String, MemberEpoch)>)> {
+        let groups = self.lock();
+        let members_of = |known: &Coordinated| {
+            let members = known.group.members().iter();
+            members.map(|(id, member)| (id.clone(), member.epoch)).collect()
+        };
+        let current = groups.iter().filter(|(_, known)| known.led.is_current());
+        current.map(|(id, known)| (id.clone(), members_of(known))).collect()
     }
 
     /// Forgets groups that moved away, removes members whose heartbeats stopped and follows changes of topics.

@@ -12,7 +12,7 @@ use kafka_protocol::messages::fetch_response::{AbortedTransaction, FetchableTopi
 use kafka_protocol::messages::{self, BrokerId, FetchRequest, FetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
-use tokio::sync::watch;
+use sharestream_base::watch;
 
 use super::RequestContext;
 use crate::error::ErrorCode;

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
-use sharestream_base::Instant;
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+use sharestream_base::{Instant, watch};
 use sharestream_wire::messages::share_fetch::{
     AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchRequest, ShareFetchResponse,
     ShareFetchableTopicResponse,
 };
-use tokio::sync::watch;
 use tracing::debug;
 
 use super::RequestContext;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use sharestream_base::ids::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
+use sharestream_base::watch;
 use sharestream_wire::records::RawBatch;
-use tokio::sync::watch;
 
 use super::partition_log::{
     AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, TransactionVersion, split_checked,
@@ -157,6 +157,14 @@ impl Partition {
             TimestampQuery::Latest => batch.header.max_timestamp,
         };
         first_at_or_after(&batch, wanted_ms)
+    }
+
+    /// Every batch, for those who look from outside. No bytes are copied.
+    pub(crate) fn batches(&self) -> Vec<RawBatch> {
+        let owned = self.lock();
+        let start = owned.log.ends().log_start;
+        // Nothing lies below the log's start, so the read cannot miss it.
+        owned.log.read(start, usize::MAX, Isolation::ReadUncommitted).map_or(Vec::new(), |read| read.batches)
     }
 
     /// First and last offsets.

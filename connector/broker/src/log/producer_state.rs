@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use sharestream_base::ids::{Offset, ProducerEpoch, ProducerId};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_wire::records::BatchHeader;
 
 use super::partition_log::{Marker, TransactionVersion};
@@ -149,6 +150,9 @@ impl ProducerStates {
                 return Err(ErrorCode::InvalidProducerEpoch);
             }
             if let Some(duplicate) = known.duplicate_of(header) {
+                if is_planted(Bug::RepeatedBatchAppended) {
+                    return Ok(Verdict::Append);
+                }
                 let Appended { base_offset, last_offset, .. } = duplicate;
                 return Ok(Verdict::Duplicate { base_offset, last_offset });
             }

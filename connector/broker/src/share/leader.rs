@@ -4,10 +4,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use sharestream_base::Instant;
 use sharestream_base::ids::{Offset, StateEpoch};
+use sharestream_base::{Instant, watch};
 use sharestream_wire::records::RawBatch;
-use tokio::sync::watch;
 
 use super::durable::{OffsetRange, ShareKey};
 use super::record_state::MemberId;

@@ -163,6 +163,11 @@ impl Sessions {
         self.sessions.get(key).is_some_and(|session| session.connection == connection)
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// True while a member of the group has a session here.
     pub(crate) fn has_group(&self, group: &str) -> bool {
         self.sessions.keys().any(|key| &*key.group == group)

@@ -493,7 +493,7 @@ impl SharePartition {
         self.window.advance();
     }
 
-    #[cfg(test)]
+    /// The runs as they are, for those who look from outside.
     pub(crate) fn window(&self) -> &Window {
         &self.window
     }

@@ -225,6 +225,11 @@ fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
     }
 }
 
+/// What a partition of the log says of every share partition, whoever leads it; nothing when it is damaged.
+pub(crate) fn recorded(log: &Partition) -> Vec<(ShareKey, DurableShare)> {
+    replay(log).map_or(Vec::new(), |shard| shard.all())
+}
+
 /// Tells the leader of a source partition how a transaction ended there. A topic that is gone needs no telling.
 async fn push_outcome(
     node: &Node,

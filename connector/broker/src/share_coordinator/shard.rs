@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use sharestream_base::ids::{LeaderEpoch, Offset, ProducerId, StateEpoch};
+use sharestream_base::planted::{Bug, is_planted};
 
 use super::records::Record;
 use crate::error::ErrorCode;
@@ -72,6 +73,7 @@ impl Shard {
         for batch in &write.batches {
             if let DurableState::TxnPending(staged) = batch.state
                 && self.markers.get(&staged.producer_id).is_some_and(|marker| marker.resolves(&staged))
+                && !is_planted(Bug::StageAfterMarker)
             {
                 return Err(ErrorCode::InvalidProducerEpoch);
             }
@@ -167,6 +169,11 @@ impl Shard {
             .filter(|(_, share)| share.runs.values().any(resolves))
             .map(|(key, share)| (key.clone(), StateEpoch(share.state_epoch)))
             .collect()
+    }
+
+    /// The durable state of every share partition.
+    pub(crate) fn all(&self) -> Vec<(ShareKey, DurableShare)> {
+        self.shares.iter().map(|(key, share)| (key.clone(), share.durable())).collect()
     }
 
     /// The durable state of a share partition.
