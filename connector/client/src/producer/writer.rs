@@ -3,7 +3,7 @@
 mod answers;
 mod sending;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -139,7 +139,7 @@ pub struct BatchWriter {
     given_up: Option<Identity>,
     topics: Vec<TopicSlots>,
     slots: Vec<Slot>,
-    links: HashMap<NodeId, Link>,
+    links: BTreeMap<NodeId, Link>,
     answers: FuturesUnordered<BoxFuture<'static, (Sent, Result<ProduceResponse>)>>,
     written: Vec<Written>,
     unacknowledged_bytes: usize,
@@ -169,7 +169,7 @@ impl BatchWriter {
             given_up: None,
             topics: Vec::new(),
             slots: Vec::new(),
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             answers: FuturesUnordered::new(),
             written: Vec::new(),
             unacknowledged_bytes: 0,

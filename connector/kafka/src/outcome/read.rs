@@ -2,7 +2,7 @@
 //!
 //! Reading committed would wait for any hung replica; and a record's verdict must be known, not its visibility.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sharestream_base::ErrorKind;
@@ -51,7 +51,7 @@ pub struct OutcomeLog {
     key_prefix: Option<String>,
     outcomes: Vec<JudgedOutcome>,
     /// Records without a marker yet, by producer, as indexes of `outcomes`.
-    open: HashMap<ProducerId, Vec<usize>>,
+    open: BTreeMap<ProducerId, Vec<usize>>,
     modes: BTreeMap<String, ModeRecord>,
     /// The last owner of each replica, by key.
     owners: BTreeMap<String, OwnerRecord>,
