@@ -21,6 +21,7 @@
 //! otherwise.
 
 use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::planted::{Bug, is_planted};
 
 use crate::{Error, ErrorKind, ManifestRef, Result, StoredCheckpoint, StoredState, paths};
 
@@ -97,7 +98,10 @@ pub fn decide(facts: &Facts) -> Result<RecoveryDecision> {
 
     let mut delete = Vec::new();
     for manifest in &facts.stored {
+        let is_leftover =
+            is_planted(Bug::CommittedManifestDeleted) && manifest.stored.state == StoredState::Pending;
         let is_restored = named.is_some_and(|manifest_ref| manifest_ref.name == manifest.stored.name);
+        let is_restored = is_restored && !is_leftover;
         if !is_restored && check_other(manifest, committed, committed_epoch)? == Other::Delete {
             delete.push(manifest.stored.name.clone());
         }

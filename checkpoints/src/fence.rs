@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::JobEpoch;
+use sharestream_base::planted::{Bug, is_planted};
 
 use crate::paths::owner_epoch;
 use crate::store::{CheckpointStore, Create};
@@ -71,6 +72,7 @@ impl CheckpointStore {
     pub async fn check_owner(&self, owner: &Owner) -> Result<()> {
         match self.owner_epochs().await?.last() {
             Some(last) if *last == owner.epoch => Ok(()),
+            Some(_newer) if is_planted(Bug::FencedOwnerGoesOn) => Ok(()),
             Some(last) if *last > owner.epoch => {
                 let newer = self.owner_record(*last).await?;
                 let by =

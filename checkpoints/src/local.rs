@@ -8,7 +8,7 @@
 //! After a failed sync the kernel may have dropped the bytes while still showing them, so nothing that is read
 //! afterwards proves anything: the store refuses all further work (`Closed`) until it is opened again.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ pub struct LocalStore {
 struct State {
     folder: PathBuf,
     /// Folders known to exist and to be synced into their parents.
-    synced_folders: Mutex<HashSet<PathBuf>>,
+    synced_folders: Mutex<BTreeSet<PathBuf>>,
     temporary_number: AtomicU64,
     sync_failed: AtomicBool,
 }
@@ -72,7 +72,7 @@ impl LocalStore {
                 Error::new(ErrorKind::InvalidInput, context).with_source(error)
             };
             let absolute = std::path::absolute(&folder).map_err(|error| cannot("found", error))?;
-            let mut synced_folders = HashSet::new();
+            let mut synced_folders = BTreeSet::new();
             create_folder(&absolute, &mut synced_folders).map_err(|error| cannot("created", error))?;
             let state = State {
                 folder: absolute,
@@ -138,7 +138,7 @@ impl State {
 }
 
 /// Creates `folder` and its missing parents, each synced into its own parent, which makes it findable.
-fn create_folder(folder: &FilePath, synced: &mut HashSet<PathBuf>) -> io::Result<()> {
+fn create_folder(folder: &FilePath, synced: &mut BTreeSet<PathBuf>) -> io::Result<()> {
     if synced.contains(folder) {
         return Ok(());
     }

@@ -1,22 +1,21 @@
-//! The public face: build a broker, start it, stop it.
-
-use std::sync::Arc;
+//! The public face of one node: build a broker, start it, stop it.
 
 use sharestream_base::ids::NodeId;
-use sharestream_base::{Env, ErrorKind, HostPort, TaskKind};
+use sharestream_base::{Env, ErrorKind, HostPort};
 
-use crate::cluster::Cluster;
+use crate::broker_cluster::BrokerCluster;
 use crate::config::BrokerConfig;
 use crate::error::{Error, Result};
-use crate::node::Node;
-use crate::server;
+
+/// The only node.
+const NODE: NodeId = NodeId(1);
 
 /// Embedded broker for development and tests. See the crate's documentation for what it is not.
 #[derive(Debug)]
 pub struct Broker;
 
 impl Broker {
-    /// Starts to build a broker in the given environment.
+    /// Starts to build a broker in the given environment. For several nodes see [`BrokerCluster`].
     pub fn builder(env: Env) -> BrokerBuilder {
         BrokerBuilder { env, config: BrokerConfig::default() }
     }
@@ -39,27 +38,19 @@ impl BrokerBuilder {
 
     /// Listens and serves. Errors: InvalidInput (settings, or the address cannot be bound). Not cancel safe.
     pub async fn start(self) -> Result<RunningBroker> {
-        self.config.validate()?;
-        let cluster = Arc::new(Cluster::new(&self.env.rng.fork("cluster")));
-        let wanted = HostPort::new(self.config.host.clone(), self.config.port);
-        let listener = self.env.network.bind(&wanted).await.map_err(|source| {
-            Error::new(ErrorKind::InvalidInput, format!("cannot listen on {wanted}")).with_source(source)
-        })?;
-        let address = listener.local_address();
-        let node = Node::new(NodeId(1), self.env, self.config, Arc::clone(&cluster));
-        cluster.join(node.id, address.clone());
-        cluster.topics.create_internal(&node.config, &[node.id]);
-        node.transactions.start(&node);
-        node.share.start(&node);
-        node.spawn("accept", TaskKind::Service, server::accept(Arc::clone(&node), listener));
-        Ok(RunningBroker { node, address })
+        let address = HostPort::new(self.config.host.clone(), self.config.port);
+        let cluster = BrokerCluster::builder(self.env.clone()).config(self.config);
+        let cluster = cluster.node(NODE, address, self.env).start().await?;
+        let address = cluster.address(NODE);
+        let address = address.ok_or_else(|| Error::new(ErrorKind::Bug, "a started node has no address"))?;
+        Ok(RunningBroker { cluster, address })
     }
 }
 
 /// A broker that serves. Dropping it without [`RunningBroker::shutdown`] stops it as well, without waiting.
 #[derive(Debug)]
 pub struct RunningBroker {
-    node: Arc<Node>,
+    cluster: BrokerCluster,
     address: HostPort,
 }
 
@@ -74,20 +65,19 @@ impl RunningBroker {
         &self.address
     }
 
+    /// The cluster of this one node, to stop and start it or to look into it.
+    pub fn cluster(&self) -> &BrokerCluster {
+        &self.cluster
+    }
+
     /// What is inside, for tests of this crate.
     #[cfg(test)]
-    pub(crate) fn node(&self) -> &Arc<Node> {
-        &self.node
+    pub(crate) fn node(&self) -> std::sync::Arc<crate::node::Node> {
+        self.cluster.running(NODE).unwrap()
     }
 
     /// Closes all connections and waits until every task is gone. Records are lost: they live in memory.
     pub async fn shutdown(self) {
-        self.node.stop().await;
-    }
-}
-
-impl Drop for RunningBroker {
-    fn drop(&mut self) {
-        self.node.stop.cancel();
+        self.cluster.shutdown().await;
     }
 }

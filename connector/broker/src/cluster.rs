@@ -1,22 +1,31 @@
-//! What all nodes of one embedded cluster agree on: who they are, which topics exist, which producer ids are taken.
+//! What all nodes of one embedded cluster agree on: who is alive, who leads what, which topics exist, which producer
+//! ids are taken, how groups are set.
 //!
-//! In Kafka the controller quorum holds this. Here it is one shared value; records and coordinators' states are not
-//! in it.
+//! In Kafka the controller quorum holds this and tells the brokers; here it is one shared value that every node reads at
+//! once. Records are in it as well, behind [`Topics`], since nothing is replicated (ADR 0008); what coordinators and
+//! leaders keep in memory is not.
 
-use std::sync::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use sharestream_base::ids::{NodeId, PartitionIndex, ProducerId};
-use sharestream_base::{HostPort, Rng};
+use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex, ProducerId};
+use sharestream_base::{HostPort, Rng, watch};
 use sharestream_wire::share_state::state_partition_of_key;
+use tracing::info;
 
+use crate::config::BrokerConfig;
+use crate::error::ErrorCode;
+use crate::group::config::GroupConfigs;
 use crate::log::Partition;
-use crate::topics::Topics;
+use crate::topics::{NewTopic, Topic, Topics};
 
 /// Name of the topic that keeps the states of transactions.
-pub(crate) const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
+pub const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
 /// Name of the topic that keeps the states of share partitions.
-pub(crate) const SHARE_STATE_TOPIC: &str = "__share_group_state";
+pub const SHARE_STATE_TOPIC: &str = "__share_group_state";
+/// Name of the topic whose leaders coordinate groups. Memberships live in memory, so it stays empty.
+pub const GROUP_TOPIC: &str = "__consumer_offsets";
 
 /// One node and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +36,14 @@ pub(crate) struct NodeAddress {
     pub(crate) address: HostPort,
 }
 
+/// Who is there. Leaderships change under its lock only.
+#[derive(Debug, Default)]
+struct Members {
+    alive: BTreeMap<NodeId, HostPort>,
+    /// Nodes that left and whose partitions anybody may take over.
+    given_up: BTreeSet<NodeId>,
+}
+
 /// The shared view of the cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
@@ -34,38 +51,123 @@ pub(crate) struct Cluster {
     pub(crate) id: String,
     /// Every topic with its partitions.
     pub(crate) topics: Topics,
-    nodes: RwLock<Vec<NodeAddress>>,
+    /// Settings of groups.
+    pub(crate) group_configs: GroupConfigs,
+    members: RwLock<Members>,
     next_producer_id: AtomicI64,
+    /// Counts changes of leaderships.
+    changes: watch::Sender<u64>,
 }
 
 impl Cluster {
-    /// An empty cluster.
-    pub(crate) fn new(rng: &Rng) -> Self {
+    /// A cluster of nodes that are not there yet, with the broker's own topics dealt out among them.
+    pub(crate) fn new(rng: &Rng, config: &BrokerConfig, nodes: &[NodeId]) -> Self {
+        let topics = Topics::new(rng.fork("topics"));
+        topics.create_internal(config, nodes);
         Cluster {
             id: sharestream_base::ids::TopicId(rng.uuid()).to_string(),
-            topics: Topics::new(rng.fork("topics")),
-            nodes: RwLock::new(Vec::new()),
+            topics,
+            group_configs: GroupConfigs::new(&config.share),
+            members: RwLock::default(),
             next_producer_id: AtomicI64::new(1_000),
+            changes: watch::Sender::new(0),
         }
     }
 
-    /// Makes a node known, or changes its address.
+    /// A node is there: it is listed, and leads again what waits for it and what nobody else was there to take.
     pub(crate) fn join(&self, node: NodeId, address: HostPort) {
-        let mut nodes = self.nodes.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        nodes.retain(|known| known.node != node);
-        nodes.push(NodeAddress { node, address });
-        nodes.sort_by_key(|known| known.node);
+        let mut members = self.members_mut();
+        members.alive.insert(node, address);
+        members.given_up.remove(&node);
+        for partition in self.partitions() {
+            let home = partition.home();
+            let waits = partition.leader().is_none() && (home == node || members.given_up.contains(&home));
+            if partition.leader() == Some(node) || waits {
+                partition.lead(Some(node));
+            }
+        }
+        self.changed();
     }
 
-    /// Every node, by id.
+    /// A node is gone: it is not listed any more, and what it led has no leader. From now on nothing of it gets into a
+    /// log.
+    pub(crate) fn leave(&self, node: NodeId) {
+        let mut members = self.members_mut();
+        members.alive.remove(&node);
+        for partition in self.partitions().filter(|partition| partition.leader() == Some(node)) {
+            partition.lead(None);
+        }
+        self.changed();
+    }
+
+    /// Deals what a node leads or led last out among the others that are alive; gives the number of partitions that
+    /// moved. With no other node alive the first one that starts takes them.
+    pub(crate) fn give_up(&self, node: NodeId) -> usize {
+        let mut members = self.members_mut();
+        members.given_up.insert(node);
+        let others: Vec<NodeId> = members.alive.keys().copied().filter(|other| *other != node).collect();
+        let mut turn = others.iter().copied().cycle();
+        let mut moved = 0;
+        for partition in self.partitions() {
+            let waits = partition.leader().is_none() && partition.home() == node;
+            if (waits || partition.leader() == Some(node))
+                && let Some(leader) = turn.next()
+            {
+                partition.lead(Some(leader));
+                moved += 1;
+            }
+        }
+        info!(%node, moved, "leaderships were moved off a node");
+        self.changed();
+        moved
+    }
+
+    /// Makes `node` the leader of a partition under the next leader epoch. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+    /// BROKER_NOT_AVAILABLE (the node is not alive).
+    pub(crate) fn move_leader(
+        &self,
+        topic: &str,
+        index: PartitionIndex,
+        node: NodeId,
+    ) -> Result<LeaderEpoch, ErrorCode> {
+        let members = self.members_mut();
+        let partition = self.topics.partition(topic, index).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        if !members.alive.contains_key(&node) {
+            return Err(ErrorCode::BrokerNotAvailable);
+        }
+        let epoch = partition.lead(Some(node));
+        self.changed();
+        Ok(epoch)
+    }
+
+    /// Creates a topic, led by the live nodes in turn. Errors: as [`Topics::create`].
+    pub(crate) fn create_topic(&self, new: NewTopic, config: &BrokerConfig) -> Result<Arc<Topic>, ErrorCode> {
+        // Held, so that no node that dies meanwhile is made a leader.
+        let members = self.members();
+        let nodes: Vec<NodeId> = members.alive.keys().copied().collect();
+        self.topics.create(new, config, &nodes)
+    }
+
+    /// Every live node, by id.
     pub(crate) fn nodes(&self) -> Vec<NodeAddress> {
-        self.nodes.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        let members = self.members();
+        let nodes = members.alive.iter();
+        nodes.map(|(node, address)| NodeAddress { node: *node, address: address.clone() }).collect()
     }
 
-    /// Where a node listens.
+    /// The node that clients are told is the controller: every node serves its requests.
+    pub(crate) fn controller(&self) -> Option<NodeId> {
+        self.members().alive.keys().next().copied()
+    }
+
+    /// Where a live node listens.
     pub(crate) fn address(&self, node: NodeId) -> Option<HostPort> {
-        let nodes = self.nodes.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        nodes.iter().find(|known| known.node == node).map(|known| known.address.clone())
+        self.members().alive.get(&node).cloned()
+    }
+
+    /// Told of every change of leaderships.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// A producer id that nobody has had.
@@ -73,16 +175,15 @@ impl Cluster {
         ProducerId(self.next_producer_id.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The leader of a partition; `None` when there is no such partition.
+    /// The leader of a partition; `None` when there is no such partition, or no leader.
     pub(crate) fn leader_of(&self, topic: &str, partition: PartitionIndex) -> Option<NodeId> {
-        self.topics.partition(topic, partition).map(|partition: std::sync::Arc<Partition>| partition.leader())
+        self.topics.partition(topic, partition).and_then(|partition| partition.leader())
     }
 
     /// The `__transaction_state` partition of a transactional id, by the same hash as share-state keys; its leader is
     /// the coordinator.
     pub(crate) fn transaction_partition(&self, transactional_id: &str) -> Option<PartitionIndex> {
-        let count = self.topics.by_name(TRANSACTION_STATE_TOPIC)?.partition_count();
-        Some(PartitionIndex(state_partition_of_key(transactional_id, count)))
+        self.partition_of_key(TRANSACTION_STATE_TOPIC, transactional_id)
     }
 
     /// The transaction coordinator of a transactional id.
@@ -90,11 +191,36 @@ impl Cluster {
         self.leader_of(TRANSACTION_STATE_TOPIC, self.transaction_partition(transactional_id)?)
     }
 
-    /// The node that coordinates a group: it leads the group's slot, taken over the nodes by hash.
+    /// The partition of [`GROUP_TOPIC`] whose leader coordinates a group.
+    pub(crate) fn group_partition(&self, group: &str) -> Option<PartitionIndex> {
+        self.partition_of_key(GROUP_TOPIC, group)
+    }
+
+    /// The node that coordinates a group.
     pub(crate) fn group_coordinator(&self, group: &str) -> Option<NodeId> {
-        let nodes = self.nodes();
-        let count = i32::try_from(nodes.len()).ok().filter(|count| *count > 0)?;
-        let index = usize::try_from(state_partition_of_key(group, count)).ok()?;
-        nodes.get(index).map(|known| known.node)
+        self.leader_of(GROUP_TOPIC, self.group_partition(group)?)
+    }
+
+    /// The partition of one of the broker's own topics that a key belongs to.
+    pub(crate) fn partition_of_key(&self, topic: &str, key: &str) -> Option<PartitionIndex> {
+        let count = self.topics.by_name(topic)?.partition_count();
+        Some(PartitionIndex(state_partition_of_key(key, count)))
+    }
+
+    /// Every partition, by topic name and number.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = Arc<Partition>> {
+        self.topics.all().into_iter().flat_map(|topic| topic.partitions().to_vec())
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn members(&self) -> RwLockReadGuard<'_, Members> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn members_mut(&self) -> RwLockWriteGuard<'_, Members> {
+        self.members.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

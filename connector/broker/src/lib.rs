@@ -1,7 +1,8 @@
 //! Embedded Kafka-protocol broker for development and tests: share groups (KIP-932), transactions (KIP-98, KIP-890)
 //! and transactional share acknowledgements (KIP-1289).
 //!
-//! It is **not** a production broker: logs live in memory, nothing is replicated, and there is no access control.
+//! It is **not** a production broker: logs live in memory, which all nodes of a cluster share in place of replication,
+//! and there is no access control.
 //! Unmodified Kafka clients work with it over TCP.
 //!
 //! ```text
@@ -12,7 +13,8 @@
 //! ```
 //!
 //! Leaders and coordinators are addressed over the protocol through `peer`, also when they are on the same node:
-//! nothing here calls another role as a local function, so several nodes work like one.
+//! nothing here calls another role as a local function, so several nodes work like one. [`Broker`] is one node,
+//! [`BrokerCluster`] several that can be stopped, killed and started again; [`inspect`] shows what is in them.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -23,11 +25,13 @@
 //! ```
 
 mod broker;
+mod broker_cluster;
 mod cluster;
 mod config;
 mod error;
 mod group;
 mod handlers;
+pub mod inspect;
 mod log;
 mod node;
 mod peer;
@@ -38,5 +42,7 @@ mod topics;
 mod txn;
 
 pub use broker::{Broker, BrokerBuilder, RunningBroker};
+pub use broker_cluster::{BrokerCluster, BrokerClusterBuilder};
+pub use cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 pub use config::{BrokerConfig, ShareDefaults};
 pub use error::{Error, Result};

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::handlers::ConnectionId;
-use crate::log::Partition;
+use crate::log::{Led, Partition};
 use crate::peer::Peers;
 use crate::share::ShareServices;
 use crate::txn::Coordinator;
@@ -48,7 +48,7 @@ impl Node {
             id,
             peers: Peers::new(env.clone(), Arc::clone(&cluster), id),
             transactions: Coordinator::new(),
-            share: ShareServices::new(&env, &config),
+            share: ShareServices::new(),
             connections: AtomicU64::new(0),
             tasks: Mutex::new(TaskSet::new(&env.spawner, stop.clone())),
             env,
@@ -85,39 +85,43 @@ impl Node {
 
     /// A partition that this node leads, by its topic's name. Errors: UNKNOWN_TOPIC_OR_PARTITION,
     /// NOT_LEADER_OR_FOLLOWER.
-    pub(crate) fn led(&self, topic: &str, index: PartitionIndex) -> Result<Arc<Partition>, ErrorCode> {
+    pub(crate) fn led(&self, topic: &str, index: PartitionIndex) -> Result<Led, ErrorCode> {
         let partition = self.cluster.topics.partition(topic, index);
-        self.check_led(partition.ok_or(ErrorCode::UnknownTopicOrPartition)?)
+        self.check_led(&partition.ok_or(ErrorCode::UnknownTopicOrPartition)?)
     }
 
     /// A partition that this node leads, by its topic's id. Errors: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
     /// NOT_LEADER_OR_FOLLOWER.
-    pub(crate) fn led_by_id(
-        &self,
-        topic: TopicId,
-        index: PartitionIndex,
-    ) -> Result<Arc<Partition>, ErrorCode> {
+    pub(crate) fn led_by_id(&self, topic: TopicId, index: PartitionIndex) -> Result<Led, ErrorCode> {
         let topic = self.cluster.topics.by_id(topic).ok_or(ErrorCode::UnknownTopicId)?;
-        self.check_led(Arc::clone(topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?))
+        self.check_led(topic.partition(index).ok_or(ErrorCode::UnknownTopicOrPartition)?)
     }
 
-    fn check_led(&self, partition: Arc<Partition>) -> Result<Arc<Partition>, ErrorCode> {
-        if self.leads(&partition) { Ok(partition) } else { Err(ErrorCode::NotLeaderOrFollower) }
+    fn check_led(&self, partition: &Arc<Partition>) -> Result<Led, ErrorCode> {
+        // A stopped node has no say, also while some of its work is still running out.
+        if self.stop.is_cancelled() {
+            return Err(ErrorCode::NotLeaderOrFollower);
+        }
+        partition.led_by(self.id).ok_or(ErrorCode::NotLeaderOrFollower)
     }
 
-    /// True when this node leads the partition.
-    pub(crate) fn leads(&self, partition: &Partition) -> bool {
-        partition.leader() == self.id
-    }
-
-    /// Stops every task and waits until all are gone.
+    /// Stops every task and waits until all are gone; none runs any further from now on. Cancel safe: what is left
+    /// of them is dropped then.
     pub(crate) async fn stop(&self) {
+        // Whatever does not heed the token is waiting for a peer that stops as well.
+        self.end_tasks().abort_all().await;
+        self.peers.close();
+    }
+
+    /// Ends every task without waiting until it is gone.
+    pub(crate) fn abort(&self) {
+        drop(self.end_tasks());
+        self.peers.close();
+    }
+
+    fn end_tasks(&self) -> TaskSet<()> {
         self.stop.cancel();
         let fresh = TaskSet::new(&self.env.spawner, self.stop.clone());
-        let mut tasks =
-            std::mem::replace(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), fresh);
-        // Whatever does not heed the token is waiting for a peer that stops as well.
-        tasks.abort_all().await;
-        self.peers.close();
+        std::mem::replace(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), fresh)
     }
 }

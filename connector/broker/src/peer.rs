@@ -3,7 +3,7 @@
 //! A connection carries one request at a time. A handler may call a peer while it serves a peer; on a shared,
 //! ordered connection the second request would wait for the first, which waits for the second.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub(crate) struct Peers {
     env: Env,
     cluster: Arc<Cluster>,
     client_id: String,
-    idle: Mutex<HashMap<NodeId, Vec<Connection>>>,
+    idle: Mutex<BTreeMap<NodeId, Vec<Connection>>>,
 }
 
 impl std::fmt::Debug for Peers {
@@ -137,7 +137,7 @@ impl Peers {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<NodeId, Vec<Connection>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, Vec<Connection>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

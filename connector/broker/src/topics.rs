@@ -1,16 +1,19 @@
 //! The topics of the cluster, by name and by id.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use sharestream_base::Rng;
 use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
 
-use crate::cluster::{SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
+use crate::cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::log::Partition;
 
+/// Partitions of the topic whose leaders coordinate groups (Kafka: `offsets.topic.num.partitions`).
+const GROUP_PARTITIONS: i32 = 8;
 /// Most partitions that one topic may have: each one costs memory.
 pub(crate) const PARTITIONS_MAX: i32 = 10_000;
 /// Longest name of a topic, as in Kafka.
@@ -77,7 +80,7 @@ pub(crate) struct NewTopic {
 #[derive(Debug, Default)]
 struct Registry {
     by_name: BTreeMap<Arc<str>, Arc<Topic>>,
-    by_id: HashMap<TopicId, Arc<Topic>>,
+    by_id: BTreeMap<TopicId, Arc<Topic>>,
 }
 
 /// The registry of topics.
@@ -85,12 +88,14 @@ struct Registry {
 pub(crate) struct Topics {
     registry: RwLock<Registry>,
     rng: Rng,
+    /// Partitions given to nodes so far: the next topic begins with the next node.
+    dealt: AtomicUsize,
 }
 
 impl Topics {
     /// Without topics.
     pub(crate) fn new(rng: Rng) -> Self {
-        Topics { registry: RwLock::default(), rng }
+        Topics { registry: RwLock::default(), rng, dealt: AtomicUsize::new(0) }
     }
 
     /// The topic of that name.
@@ -131,8 +136,22 @@ impl Topics {
         Ok(())
     }
 
-    /// Creates a topic; its partitions are led by the nodes in turn. Errors: as [`Topics::check`].
+    /// Creates a topic; its partitions are led by `nodes` in turn, over all topics. Errors: as [`Topics::check`], and
+    /// BROKER_NOT_AVAILABLE (no node).
     pub(crate) fn create(
+        &self,
+        new: NewTopic,
+        config: &BrokerConfig,
+        nodes: &[NodeId],
+    ) -> Result<Arc<Topic>, ErrorCode> {
+        let topic = self.create_leaderless(new, config, nodes)?;
+        for partition in topic.partitions() {
+            partition.lead(Some(partition.home()));
+        }
+        Ok(topic)
+    }
+
+    fn create_leaderless(
         &self,
         new: NewTopic,
         config: &BrokerConfig,
@@ -140,38 +159,39 @@ impl Topics {
     ) -> Result<Arc<Topic>, ErrorCode> {
         self.check(&new)?;
         let (id, name) = (TopicId(self.rng.uuid()), Arc::<str>::from(new.name.as_str()));
-        let mut leaders = nodes.iter().copied().cycle();
-        let mut partitions = Vec::new();
+        let count = usize::try_from(new.partitions).unwrap_or(0);
+        let dealt = self.dealt.fetch_add(count, Ordering::Relaxed);
+        let mut homes = nodes.iter().copied().cycle().skip(dealt % nodes.len().max(1));
+        let mut partitions = Vec::with_capacity(count);
         for index in 0..new.partitions {
-            let leader = leaders.next().ok_or(ErrorCode::BrokerNotAvailable)?;
+            let home = homes.next().ok_or(ErrorCode::BrokerNotAvailable)?;
             let index = PartitionIndex(index);
             let bytes_max = config.batch_bytes_max;
-            partitions.push(Arc::new(Partition::new(Arc::clone(&name), id, index, leader, bytes_max)));
+            partitions.push(Arc::new(Partition::new(Arc::clone(&name), id, index, home, bytes_max)));
         }
-        let internal = new.name == TRANSACTION_STATE_TOPIC || new.name == SHARE_STATE_TOPIC;
+        let internal = [TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC, GROUP_TOPIC].contains(&&*new.name);
         let topic =
             Arc::new(Topic { id, name: Arc::clone(&name), internal, partitions, configs: RwLock::default() });
         topic.set_configs(new.configs);
-        {
-            let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
-            if registry.by_name.contains_key(&name) {
-                return Err(ErrorCode::TopicAlreadyExists);
-            }
-            registry.by_name.insert(name, Arc::clone(&topic));
-            registry.by_id.insert(id, Arc::clone(&topic));
+        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        if registry.by_name.contains_key(&name) {
+            return Err(ErrorCode::TopicAlreadyExists);
         }
+        registry.by_name.insert(name, Arc::clone(&topic));
+        registry.by_id.insert(id, Arc::clone(&topic));
         Ok(topic)
     }
 
-    /// Creates the broker's own topics.
+    /// Creates the broker's own topics, each partition waiting for its node to start.
     pub(crate) fn create_internal(&self, config: &BrokerConfig, nodes: &[NodeId]) {
         for (name, partitions) in [
             (TRANSACTION_STATE_TOPIC, config.transaction_state_partitions),
             (SHARE_STATE_TOPIC, config.share_state_partitions),
+            (GROUP_TOPIC, GROUP_PARTITIONS),
         ] {
             let new = NewTopic { name: name.to_owned(), partitions, configs: TopicConfigs::new() };
             // They can only be there already, which is fine.
-            let _existing = self.create(new, config, nodes);
+            let _existing = self.create_leaderless(new, config, nodes);
         }
     }
 
@@ -233,7 +253,8 @@ mod tests {
     #[test]
     fn partitions_are_led_by_the_nodes_in_turn() {
         let topic = create(&topics(), "orders", 3).unwrap();
-        let leaders: Vec<_> = topic.partitions().iter().map(|partition| partition.leader().0).collect();
+        let leaders: Vec<_> =
+            topic.partitions().iter().map(|partition| partition.leader().unwrap().0).collect();
         assert_eq!(leaders, [1, 2, 1]);
     }
 

@@ -1,6 +1,6 @@
 //! The client handle: connects to a cluster, knows its topics, leaders and coordinators.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
@@ -31,7 +31,7 @@ struct Inner {
     cluster: Cluster,
     features: Features,
     metadata: Mutex<MetadataCache>,
-    coordinators: Mutex<HashMap<CoordinatorKey, NodeId>>,
+    coordinators: Mutex<BTreeMap<CoordinatorKey, NodeId>>,
 }
 
 /// Which topics a metadata request asks for.
@@ -61,7 +61,7 @@ impl Client {
                 cluster,
                 features,
                 metadata: Mutex::new(MetadataCache::default()),
-                coordinators: Mutex::new(HashMap::new()),
+                coordinators: Mutex::new(BTreeMap::new()),
             }),
         };
         client.refresh(Wanted::None).await?;
@@ -194,7 +194,7 @@ impl Client {
         self.inner.metadata.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn coordinators(&self) -> MutexGuard<'_, HashMap<CoordinatorKey, NodeId>> {
+    pub(crate) fn coordinators(&self) -> MutexGuard<'_, BTreeMap<CoordinatorKey, NodeId>> {
         self.inner.coordinators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! Opens connections and keeps them, by node and purpose: a long poll must not stand in the way of a commit.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::BytesMut;
@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 /// What a pooled connection is for. Long-lived streams of one owner (share fetches, a writer's batches) are opened
 /// with [`Cluster::open`] and not pooled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// Metadata and administration.
     General,
@@ -34,12 +34,12 @@ pub(crate) enum Purpose {
 pub(crate) struct Cluster {
     pub(crate) env: Env,
     pub(crate) config: ClientConfig,
-    pool: Mutex<HashMap<(HostPort, Purpose), Connection>>,
+    pool: Mutex<BTreeMap<(HostPort, Purpose), Connection>>,
 }
 
 impl Cluster {
     pub(crate) fn new(env: Env, config: ClientConfig) -> Self {
-        Cluster { env, config, pool: Mutex::new(HashMap::new()) }
+        Cluster { env, config, pool: Mutex::new(BTreeMap::new()) }
     }
 
     /// A pooled connection, opened when there is none. Cancel safe.
@@ -128,7 +128,7 @@ impl Cluster {
         Err(Error::new(ErrorKind::InvalidInput, context))
     }
 
-    fn lock_pool(&self) -> std::sync::MutexGuard<'_, HashMap<(HostPort, Purpose), Connection>> {
+    fn lock_pool(&self) -> std::sync::MutexGuard<'_, BTreeMap<(HostPort, Purpose), Connection>> {
         // Every change of the map is one call: a panic elsewhere leaves it whole.
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }

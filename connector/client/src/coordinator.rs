@@ -12,7 +12,7 @@ use crate::error::ErrorClass;
 use crate::{Error, Result};
 
 /// What is coordinated.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CoordinatorKey {
     /// A group of any type.
     Group(String),

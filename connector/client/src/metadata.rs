@@ -1,6 +1,6 @@
 //! What the client knows about topics and brokers: a cache. Pure: no socket, no clock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sharestream_base::HostPort;
@@ -47,8 +47,8 @@ impl TopicInfo {
 pub(crate) struct MetadataCache {
     cluster_id: Option<String>,
     nodes: BTreeMap<NodeId, HostPort>,
-    topics: HashMap<Arc<str>, Arc<TopicInfo>>,
-    names: HashMap<TopicId, Arc<str>>,
+    topics: BTreeMap<Arc<str>, Arc<TopicInfo>>,
+    names: BTreeMap<TopicId, Arc<str>>,
 }
 
 /// One answer to a metadata request.

@@ -2,7 +2,7 @@
 
 mod committed;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,13 +56,13 @@ impl FetchedPartition {
 #[derive(Debug)]
 pub struct PartitionReader {
     client: Client,
-    connections: HashMap<NodeId, Connection>,
+    connections: BTreeMap<NodeId, Connection>,
 }
 
 impl PartitionReader {
     /// A reader that has not connected yet.
     pub fn new(client: Client) -> Self {
-        PartitionReader { client, connections: HashMap::new() }
+        PartitionReader { client, connections: BTreeMap::new() }
     }
 
     /// Reads from `from` on: at least one batch when there is one, about `max_bytes` of them, after at most

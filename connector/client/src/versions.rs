@@ -1,6 +1,6 @@
 //! The versions that this client speaks, and the agreement with one connection's broker (KIP-35, KIP-511).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use kafka_protocol::protocol::Request;
 use sharestream_base::ErrorKind;
@@ -42,13 +42,13 @@ pub(crate) fn api_name(key: i16) -> &'static str {
 /// What both sides of one connection speak.
 #[derive(Debug, Default)]
 pub(crate) struct AgreedVersions {
-    agreed: HashMap<i16, i16>,
+    agreed: BTreeMap<i16, i16>,
 }
 
 impl AgreedVersions {
     /// Agrees on the highest common version of each request; `theirs` is key, lowest, highest.
     pub(crate) fn agree(theirs: impl IntoIterator<Item = (i16, i16, i16)>) -> Self {
-        let theirs: HashMap<i16, (i16, i16)> =
+        let theirs: BTreeMap<i16, (i16, i16)> =
             theirs.into_iter().map(|(key, min, max)| (key, (min, max))).collect();
         let agreed = OURS.iter().filter_map(|(key, min, max)| {
             let (their_min, their_max) = theirs.get(&key.0)?;

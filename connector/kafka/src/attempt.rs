@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sharestream_base::ErrorKind;
 use sharestream_base::ids::CheckpointId;
+use sharestream_base::{ErrorKind, watch};
 use sharestream_client::{MetadataHandle, ProducerIdentity, ShareGroupMetadata};
 use sharestream_core::decision::{Decisions, MemberDecisions, ShareMember};
-use tokio::sync::watch;
 
 use crate::{Error, Result};
 

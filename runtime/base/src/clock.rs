@@ -72,6 +72,11 @@ impl Clock {
         }
     }
 
+    /// True for the operating system's clock.
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(*self.wall, Wall::System)
+    }
+
     /// Waits for `duration`. Cancel safe.
     pub async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;

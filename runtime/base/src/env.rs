@@ -28,6 +28,16 @@ impl Env {
         }
     }
 
+    /// What people know this process by. The same in every run of a simulation.
+    #[allow(clippy::disallowed_methods, reason = "this is the door to what names a process")]
+    pub fn process_name(&self) -> String {
+        if self.clock.is_system() {
+            format!("process {}", std::process::id())
+        } else {
+            "a simulated process".to_owned()
+        }
+    }
+
     /// A seeded environment without sockets, for tests. Must be called inside a runtime.
     pub fn seeded(seed: u64) -> Self {
         /// 2026-01-01T00:00:00Z: any fixed day does.

@@ -25,6 +25,7 @@ pub mod planted;
 mod rng;
 mod tasks;
 mod transport;
+pub mod watch;
 
 pub use clock::{Clock, Elapsed, Instant};
 pub use env::Env;

@@ -232,8 +232,7 @@ mod tests {
     #[cfg(not(feature = "planted-bugs"))]
     #[test]
     fn without_the_feature_nothing_is_planted_at_compile_time() {
-        const PLANTED: bool = is_planted(Bug::ReusedProducerEpoch);
-        assert!(!PLANTED);
+        const { assert!(!is_planted(Bug::ReusedProducerEpoch)) };
     }
 
     #[cfg(feature = "planted-bugs")]

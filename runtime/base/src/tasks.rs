@@ -1,7 +1,6 @@
 //! Spawning. No task is detached: whoever spawns, joins, and a panic reaches the owner.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -111,11 +110,15 @@ impl<F: Future> Future for Gated<F> {
     }
 }
 
+/// Tasks by their ids, which have no order; looked up by id only.
+#[allow(clippy::disallowed_types, reason = "never iterated, so its order does not matter")]
+type Names = std::collections::HashMap<tokio::task::Id, (String, TaskKind)>;
+
 /// A set of tasks with one owner. Dropping the set aborts what still runs.
 pub struct TaskSet<T> {
     spawner: Spawner,
     tasks: JoinSet<T>,
-    names: HashMap<tokio::task::Id, (String, TaskKind)>,
+    names: Names,
     cancel: CancellationToken,
 }
 
@@ -128,7 +131,7 @@ impl<T> fmt::Debug for TaskSet<T> {
 impl<T: Send + 'static> TaskSet<T> {
     /// An empty set; `cancel` is handed to its tasks by whoever writes them.
     pub fn new(spawner: &Spawner, cancel: CancellationToken) -> Self {
-        TaskSet { spawner: spawner.clone(), tasks: JoinSet::new(), names: HashMap::new(), cancel }
+        TaskSet { spawner: spawner.clone(), tasks: JoinSet::new(), names: Names::new(), cancel }
     }
 
     /// The token that [`TaskSet::cancel`] triggers.

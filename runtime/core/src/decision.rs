@@ -105,6 +105,13 @@ impl Decisions {
         (*last >= offset).then_some(*decision)
     }
 
+    /// True when one of the offsets `first..=last` is decided on.
+    pub fn overlaps(&self, partition: SourcePartition, first: Offset, last: Offset) -> bool {
+        let Some(ranges) = self.partitions.get(&partition) else { return false };
+        // Ranges are disjoint, so the last one that begins in time is also the one that ends last.
+        first <= last && ranges.range(..=last).next_back().is_some_and(|(_, (end, _))| *end >= first)
+    }
+
     /// All ranges, by partition and offset.
     pub fn ranges(&self) -> impl Iterator<Item = (SourcePartition, DecidedRange)> + '_ {
         self.partitions.iter().flat_map(|(partition, ranges)| {
@@ -194,6 +201,8 @@ mod tests {
             }
             for offset in 0..90 {
                 prop_assert_eq!(decisions.get(partition(), Offset(offset)), model.get(&offset).copied());
+                let overlaps = model.range(offset..=offset + 3).next().is_some();
+                prop_assert_eq!(decisions.overlaps(partition(), Offset(offset), Offset(offset + 3)), overlaps);
             }
             let ranges: Vec<_> = decisions.of(partition()).collect();
             for pair in ranges.windows(2) {

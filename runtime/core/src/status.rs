@@ -6,8 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use sharestream_base::ids::{CheckpointId, JobEpoch};
-use sharestream_base::{CancellationToken, Instant};
-use tokio::sync::watch;
+use sharestream_base::{CancellationToken, Instant, watch};
 
 use crate::commit::AckMode;
 

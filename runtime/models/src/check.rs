@@ -50,7 +50,9 @@ where
             (property, broken(model, actions, &state))
         }
         (None, End::LimitReached, _) => ("all", Verdict::Unfinished),
-        (None, _, Some(property)) => (property, Verdict::Broken { steps: vec![], end: "never seen".to_owned() }),
+        (None, _, Some(property)) => {
+            (property, Verdict::Broken { steps: vec![], end: "never seen".to_owned() })
+        }
         (None, _, None) => ("all", Verdict::Holds),
     };
     Row {

@@ -1,7 +1,7 @@
 //! A 64-bit name for a state, so that a search may forget the state itself.
 //!
 //! Two states with one fingerprint would be taken for one. Among `n` states the chance of that is about
-//! `n * n / 2^65`: one in 400 for a quarter of a billion states, one in 80,000 for twenty million.
+//! `n * n / 2^65`: one in 400 for three hundred million states, one in 80,000 for twenty million.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -9,59 +9,71 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// The fingerprint of a state. The same on every run and every machine of one word order.
+/// The fingerprint of a state. The same on every run.
 pub fn fingerprint<S: Hash>(state: &S) -> u64 {
-    let mut hasher = Folding(SEED);
+    let mut hasher = Folding { mixed: SEED, word: 0, filled_bits: 0 };
     state.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Mixes every word by a full multiplication, whose two halves are folded onto each other.
-struct Folding(u64);
+/// Collects bytes into words and mixes every word by a full multiplication, whose two halves are folded onto each
+/// other. States are mostly small numbers and fieldless enums, so one multiplication serves eight of them.
+struct Folding {
+    mixed: u64,
+    word: u64,
+    filled_bits: u32,
+}
 
 impl Folding {
-    fn mix(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word).wrapping_mul(u128::from(FACTOR));
-        self.0 = (product as u64) ^ ((product >> 64) as u64) ^ word.rotate_left(32).wrapping_mul(SEED);
+    fn mix(mixed: u64, word: u64) -> u64 {
+        let product = u128::from(mixed ^ word).wrapping_mul(u128::from(FACTOR));
+        (product as u64) ^ ((product >> 64) as u64) ^ word.rotate_left(32).wrapping_mul(SEED)
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.word |= u64::from(byte) << self.filled_bits;
+        self.filled_bits += 8;
+        if self.filled_bits == 64 {
+            self.mixed = Self::mix(self.mixed, self.word);
+            self.word = 0;
+            self.filled_bits = 0;
+        }
+    }
+
+    /// One byte for what is below 255, as lengths and the numbers of enum variants are; else an escape and all bytes.
+    fn push_short(&mut self, value: u64) {
+        match u8::try_from(value) {
+            Ok(byte) if byte < u8::MAX => self.push(byte),
+            _ => {
+                self.push(u8::MAX);
+                self.write(&value.to_le_bytes());
+            }
+        }
     }
 }
 
 impl Hasher for Folding {
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.mix(u64::from_le_bytes(word));
+        for byte in bytes {
+            self.push(*byte);
         }
     }
 
     fn write_u8(&mut self, value: u8) {
-        self.mix(u64::from(value));
-    }
-
-    fn write_u16(&mut self, value: u16) {
-        self.mix(u64::from(value));
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.mix(u64::from(value));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.mix(value);
+        self.push(value);
     }
 
     fn write_usize(&mut self, value: usize) {
-        self.mix(value as u64);
+        self.push_short(value as u64);
     }
 
     fn write_isize(&mut self, value: isize) {
-        self.mix(value as u64);
+        self.push_short(value as u64);
     }
 
     fn finish(&self) -> u64 {
-        let product = u128::from(self.0 ^ SEED).wrapping_mul(u128::from(FACTOR));
-        (product as u64) ^ ((product >> 64) as u64)
+        let last = Self::mix(self.mixed, self.word);
+        Self::mix(last, u64::from(self.filled_bits))
     }
 }
 

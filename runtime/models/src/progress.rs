@@ -158,7 +158,8 @@ struct Graph<'a, M: Model> {
 
 impl<M: Model> Observer<M> for Graph<'_, M> {
     fn found(&mut self, _: StateId, state: &M::State) -> ControlFlow<()> {
-        self.marks.push(Mark { judged: (self.check.judged)(state), can_reach_goal: (self.check.goal)(state) });
+        self.marks
+            .push(Mark { judged: (self.check.judged)(state), can_reach_goal: (self.check.goal)(state) });
         ControlFlow::Continue(())
     }
 

@@ -174,7 +174,11 @@ pub fn table(rows: &[Row]) -> String {
     for line in &lines {
         let cells = line.iter().enumerate().map(|(column, cell)| {
             let width = widths[column];
-            if NUMERIC.contains(&titles[column]) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            if NUMERIC.contains(&titles[column]) {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            }
         });
         let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }

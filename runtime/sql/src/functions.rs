@@ -1,6 +1,6 @@
 //! What a statement can name: one table and DataFusion's scalar functions.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, SchemaRef};
@@ -63,14 +63,14 @@ pub(crate) enum Meaning {
 /// Table and functions, as the planner asks for them.
 pub(crate) struct Context {
     table: Arc<dyn TableSource>,
-    functions: HashMap<String, Arc<ScalarUDF>>,
+    functions: BTreeMap<String, Arc<ScalarUDF>>,
     expr_planners: Vec<Arc<dyn ExprPlanner>>,
     options: ConfigOptions,
 }
 
 impl Context {
     pub(crate) fn new(input: SchemaRef) -> Self {
-        let mut functions = HashMap::new();
+        let mut functions = BTreeMap::new();
         for function in datafusion_functions::all_default_functions() {
             for alias in function.aliases() {
                 functions.insert(alias.clone(), function.clone());

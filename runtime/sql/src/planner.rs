@@ -1,6 +1,6 @@
 //! From a checked statement to compiled expressions, once per job.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
@@ -173,7 +173,7 @@ fn needed_columns(list: &[Expr], columns: &DFSchema) -> Result<(Vec<usize>, DFSc
         let (qualifier, field) = columns.qualified_field(*index);
         (qualifier.cloned(), field.clone())
     });
-    let schema = DFSchema::new_with_metadata(fields.collect(), HashMap::new())?;
+    let schema = DFSchema::new_with_metadata(fields.collect(), Default::default())?;
     Ok((read.into_iter().collect(), schema))
 }
 

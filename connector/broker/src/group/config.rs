@@ -2,7 +2,7 @@
 //!
 //! They may be set before the group exists.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ const KEYS: [&str; 8] = [RESET, ISOLATION, LOCK_MS, COUNT_LIMIT, MAX_LOCKS, SESS
 #[derive(Debug)]
 pub(crate) struct GroupConfigs {
     defaults: GroupSettings,
-    groups: Mutex<HashMap<String, BTreeMap<&'static str, String>>>,
+    groups: Mutex<BTreeMap<String, BTreeMap<&'static str, String>>>,
 }
 
 impl GroupConfigs {

@@ -70,6 +70,11 @@ pub(crate) struct ShareGroup {
 }
 
 impl ShareGroup {
+    /// Without members; epochs rise from `epoch`, which is at least 0.
+    pub(crate) fn starting_at(epoch: i32) -> Self {
+        ShareGroup { epoch, ..ShareGroup::default() }
+    }
+
     /// The group's epoch.
     pub(crate) fn epoch(&self) -> i32 {
         self.epoch

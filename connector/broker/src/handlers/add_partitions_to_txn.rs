@@ -71,7 +71,7 @@ async fn one(
     }
     let partitions: BTreeSet<_> = transaction.topics.iter().flat_map(participants).collect();
     let exists =
-        |partition: &TopicPartition| node.cluster.leader_of(&partition.topic, partition.partition).is_some();
+        |asked: &TopicPartition| node.cluster.topics.partition(&asked.topic, asked.partition).is_some();
     if !partitions.iter().all(exists) {
         // All or nothing: nothing is added when one partition is unknown.
         return results(api_version, &transaction.topics, |partition| {

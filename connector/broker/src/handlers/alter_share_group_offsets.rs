@@ -43,7 +43,7 @@ pub(super) async fn handle(
                 }
             });
         }
-        node.share.groups.note_topic(group, name);
+        node.share.groups.note_topic(node, group, name);
         let id = node.cluster.topics.by_name(name).map(|topic| topic.id.0).unwrap_or_default();
         topics.push(
             AlterShareGroupOffsetsResponseTopic::default()

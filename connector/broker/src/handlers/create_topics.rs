@@ -1,6 +1,6 @@
 //! CreateTopics.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
@@ -19,7 +19,7 @@ pub(crate) async fn handle(
     _context: &RequestContext,
     request: CreateTopicsRequest,
 ) -> CreateTopicsResponse {
-    let mut named: HashMap<&str, usize> = HashMap::new();
+    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
     for topic in &request.topics {
         *named.entry(topic.name.as_str()).or_default() += 1;
     }
@@ -68,7 +68,6 @@ fn create(
         topics.check(&new).map_err(refused)?;
         return Ok((Uuid::nil(), partitions));
     }
-    let nodes: Vec<_> = node.cluster.nodes().iter().map(|known| known.node).collect();
-    let created = topics.create(new, &node.config, &nodes).map_err(refused)?;
+    let created = node.cluster.create_topic(new, &node.config).map_err(refused)?;
     Ok((created.id.0, partitions))
 }

@@ -40,5 +40,5 @@ fn delete(node: &Node, topic: &str, index: PartitionIndex, offset: i64) -> Resul
     if offset.0 < 0 || offset > high_watermark {
         return Err(ErrorCode::OffsetOutOfRange);
     }
-    Ok(partition.delete_before(offset).log_start)
+    Ok(partition.delete_before(offset)?.log_start)
 }

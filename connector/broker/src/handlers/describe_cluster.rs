@@ -23,6 +23,6 @@ pub(crate) async fn handle(
     DescribeClusterResponse::default()
         .with_endpoint_type(request.endpoint_type)
         .with_cluster_id(StrBytes::from_string(node.cluster.id.clone()))
-        .with_controller_id(BrokerId(node.id.0))
+        .with_controller_id(BrokerId(node.cluster.controller().map_or(-1, |controller| controller.0)))
         .with_brokers(brokers.collect())
 }

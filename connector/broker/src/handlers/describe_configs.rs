@@ -75,7 +75,7 @@ fn entries(node: &Node, resource: &DescribeConfigsResource) -> Result<Vec<Entry>
         RESOURCE_TOPIC => topic_entries(node, &resource.resource_name),
         RESOURCE_BROKER => Ok(broker_entries(node)),
         RESOURCE_GROUP => {
-            let configs = node.share.group_configs(&resource.resource_name).into_iter();
+            let configs = node.cluster.group_configs.entries(&resource.resource_name).into_iter();
             Ok(configs
                 .map(|config| Entry {
                     name: config.name.to_owned(),

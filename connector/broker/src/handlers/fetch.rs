@@ -12,11 +12,11 @@ use kafka_protocol::messages::fetch_response::{AbortedTransaction, FetchableTopi
 use kafka_protocol::messages::{self, BrokerId, FetchRequest, FetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
-use tokio::sync::watch;
+use sharestream_base::watch;
 
 use super::RequestContext;
 use crate::error::ErrorCode;
-use crate::log::{Isolation, LogEnds, Partition, ReadInfo};
+use crate::log::{Isolation, Led, LogEnds, ReadInfo};
 use crate::node::Node;
 
 /// From this version on topics are named by id.
@@ -30,7 +30,7 @@ struct Asked {
     index: i32,
     offset: Offset,
     bytes_max: usize,
-    partition: Result<Arc<Partition>, ErrorCode>,
+    partition: Result<Led, ErrorCode>,
     read: Option<Result<ReadInfo, ErrorCode>>,
 }
 
@@ -96,8 +96,8 @@ fn resolve(node: &Node, version: i16, topics: &[FetchTopic]) -> Vec<Asked> {
     asked
 }
 
-fn check_epoch(asked: &FetchPartition, partition: Arc<Partition>) -> Result<Arc<Partition>, ErrorCode> {
-    let current = partition.leadership().epoch.0;
+fn check_epoch(asked: &FetchPartition, partition: Led) -> Result<Led, ErrorCode> {
+    let current = partition.epoch().0;
     match asked.current_leader_epoch {
         -1 => Ok(partition),
         known if known < current => Err(ErrorCode::FencedLeaderEpoch),

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::{BrokerId, FindCoordinatorRequest, FindCoordinatorResponse};
 use kafka_protocol::protocol::StrBytes;
-use sharestream_base::ids::{NodeId, PartitionIndex};
-use sharestream_wire::share_state;
+use sharestream_base::ids::NodeId;
 
 use super::RequestContext;
 use crate::cluster::SHARE_STATE_TOPIC;
@@ -60,9 +59,8 @@ fn find(node: &Node, key_type: i8, key: &str) -> Result<NodeId, ErrorCode> {
         KEY_TYPE_GROUP => cluster.group_coordinator(key),
         KEY_TYPE_TRANSACTION => cluster.transaction_coordinator(key),
         KEY_TYPE_SHARE => {
-            let count = node.config.share_state_partitions;
-            let index = share_state::state_partition_of_key(key, count);
-            cluster.leader_of(SHARE_STATE_TOPIC, PartitionIndex(index))
+            let index = cluster.partition_of_key(SHARE_STATE_TOPIC, key);
+            index.and_then(|index| cluster.leader_of(SHARE_STATE_TOPIC, index))
         }
         _ => return Err(ErrorCode::InvalidRequest),
     };

@@ -81,7 +81,7 @@ fn alter_group(node: &Node, resource: &AlterConfigsResource, validate_only: bool
     // All are checked before one is applied.
     for only_check in [true, false] {
         for config in &resource.configs {
-            node.share.alter_group_config(group, &config.name, new_value(config)?, only_check)?;
+            node.cluster.group_configs.alter(group, &config.name, new_value(config)?, only_check)?;
         }
         if validate_only {
             break;

@@ -75,5 +75,5 @@ fn find(
     };
     // Nothing found is no error: timestamp and offset are -1.
     let at = found.unwrap_or(TimestampOffset { timestamp_ms: -1, offset: Offset(-1) });
-    Ok(Found { at, leader_epoch: partition.leadership().epoch })
+    Ok(Found { at, leader_epoch: partition.epoch() })
 }

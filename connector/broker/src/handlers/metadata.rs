@@ -39,7 +39,7 @@ pub(crate) async fn handle(
     MetadataResponse::default()
         .with_brokers(brokers.collect())
         .with_cluster_id(Some(StrBytes::from_string(cluster.id.clone())))
-        .with_controller_id(BrokerId(node.id.0))
+        .with_controller_id(BrokerId(cluster.controller().map_or(-1, |controller| controller.0)))
         .with_topics(topics)
 }
 
@@ -65,8 +65,7 @@ fn look_up(node: &Node, wanted: &MetadataRequestTopic, create: bool) -> Metadata
     }
     let partitions = node.config.default_partitions;
     let new = NewTopic { name: name.to_owned(), partitions, configs: TopicConfigs::new() };
-    let nodes: Vec<_> = node.cluster.nodes().iter().map(|known| known.node).collect();
-    match topics.create(new, &node.config, &nodes) {
+    match node.cluster.create_topic(new, &node.config) {
         Ok(topic) => describe(&topic),
         // Another connection was faster.
         Err(ErrorCode::TopicAlreadyExists) => unknown(ErrorCode::LeaderNotAvailable),
@@ -77,13 +76,18 @@ fn look_up(node: &Node, wanted: &MetadataRequestTopic, create: bool) -> Metadata
 fn describe(topic: &Topic) -> MetadataResponseTopic {
     let partitions = topic.partitions().iter().map(|partition| {
         let leadership = partition.leadership();
-        let leader = BrokerId(leadership.leader.0);
-        MetadataResponsePartition::default()
+        let replica = vec![BrokerId(partition.home().0)];
+        let described = MetadataResponsePartition::default()
             .with_partition_index(partition.index.0)
-            .with_leader_id(leader)
             .with_leader_epoch(leadership.epoch.0)
-            .with_replica_nodes(vec![leader])
-            .with_isr_nodes(vec![leader])
+            .with_replica_nodes(replica.clone());
+        match leadership.leader {
+            Some(leader) => described.with_leader_id(BrokerId(leader.0)).with_isr_nodes(replica),
+            None => described
+                .with_error_code(ErrorCode::LeaderNotAvailable.code())
+                .with_leader_id(BrokerId(-1))
+                .with_offline_replicas(replica),
+        }
     });
     MetadataResponseTopic::default()
         .with_name(Some(TopicName(StrBytes::from_string(topic.name.to_string()))))

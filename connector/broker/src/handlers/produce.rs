@@ -4,7 +4,7 @@
 //! (Produce version 12) this leader adds the partition to the transaction itself, under version 1 it verifies that
 //! the client has. One request to the coordinator covers all partitions of a Produce request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use sharestream_wire::records::{self, BatchHeader, RawBatch};
 
 use super::RequestContext;
 use crate::error::ErrorCode;
-use crate::log::{AppendInfo, Origin, Partition, TransactionVersion, VerificationGuard};
+use crate::log::{AppendInfo, Led, Origin, TransactionVersion, VerificationGuard};
 use crate::node::Node;
 
 /// From this version on leaders add partitions to transactions.
@@ -32,8 +32,13 @@ const FIRST_VERSION_2: i16 = 12;
 const VERSION_WITH_ABORTABLE: i16 = 11;
 const ADD_PARTITIONS_VERSION: i16 = 5;
 
+/// A partition of a request.
+type Place = (TopicName, i32);
+/// The right to write to each partition of a request, as it was when the request came. A leadership that moves away and
+/// back while the coordinator is asked ends the request: what was verified for the earlier one does not count.
+type Rights = BTreeMap<Place, Result<Led, ErrorCode>>;
 /// What the coordinator said of each partition that it was asked about.
-type Verified = HashMap<(TopicName, i32), Result<VerificationGuard, ErrorCode>>;
+type Verified = BTreeMap<Place, Result<VerificationGuard, ErrorCode>>;
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
@@ -42,8 +47,9 @@ pub(crate) async fn handle(
 ) -> ProduceResponse {
     let version = version_of(context.version);
     let refused = (!matches!(request.acks, -1..=1)).then_some(ErrorCode::InvalidRequiredAcks);
+    let rights = rights(node, &request);
     let verified = match &request.transactional_id {
-        Some(id) if refused.is_none() => verify(node, context.version, id, &request).await,
+        Some(id) if refused.is_none() => verify(node, context.version, id, &request, &rights).await,
         Some(_) | None => Verified::new(),
     };
     let responses = request.topic_data.into_iter().map(|topic| {
@@ -52,7 +58,7 @@ pub(crate) async fn handle(
             let index = data.index;
             let appended = match refused {
                 Some(code) => Err(code),
-                None => append(node, &name, data, version, &verified),
+                None => append(&(name.clone(), index), data, version, &rights, &verified),
             };
             describe(index, appended)
         });
@@ -62,20 +68,30 @@ pub(crate) async fn handle(
 }
 
 fn append(
-    node: &Node,
-    topic: &TopicName,
+    place: &Place,
     data: PartitionProduceData,
     version: TransactionVersion,
+    rights: &Rights,
     verified: &Verified,
 ) -> Result<AppendInfo, ErrorCode> {
-    let partition = writable(node, topic, data.index)?;
-    let guard = match verified.get(&(topic.clone(), data.index)) {
+    let led = rights.get(place).ok_or(ErrorCode::UnknownServerError)?.as_ref().map_err(|code| *code)?;
+    let guard = match verified.get(place) {
         Some(Ok(guard)) => Some(*guard),
         Some(Err(code)) => return Err(*code),
         None => None,
     };
     let blob = data.records.unwrap_or_default();
-    partition.append(&blob, Origin::Client { guard, version })
+    led.append(&blob, Origin::Client { guard, version })
+}
+
+fn rights(node: &Node, request: &ProduceRequest) -> Rights {
+    let mut rights = Rights::new();
+    for topic in &request.topic_data {
+        for data in &topic.partition_data {
+            rights.insert((topic.name.clone(), data.index), writable(node, &topic.name, data.index));
+        }
+    }
+    rights
 }
 
 /// Rules that a transaction follows, by the version of the request.
@@ -84,7 +100,7 @@ fn version_of(api_version: i16) -> TransactionVersion {
 }
 
 /// The broker's own topics are written by the broker only.
-fn writable(node: &Node, topic: &TopicName, index: i32) -> Result<Arc<Partition>, ErrorCode> {
+fn writable(node: &Node, topic: &TopicName, index: i32) -> Result<Led, ErrorCode> {
     let partition = node.led(topic, PartitionIndex(index))?;
     let internal = node.cluster.topics.by_name(topic).is_some_and(|topic| topic.internal);
     if internal { Err(ErrorCode::InvalidTopicException) } else { Ok(partition) }
@@ -96,19 +112,21 @@ async fn verify(
     api_version: i16,
     transactional_id: &TransactionalId,
     request: &ProduceRequest,
+    rights: &Rights,
 ) -> Verified {
-    let mut guards = HashMap::new();
+    let mut guards = BTreeMap::new();
     let mut identity = None;
     let mut topics: BTreeMap<TopicName, Vec<i32>> = BTreeMap::new();
     for topic in &request.topic_data {
         for data in &topic.partition_data {
             let Some(batch) = data.records.as_ref().and_then(first_batch) else { continue };
-            let Ok(partition) = writable(node, &topic.name, data.index) else { continue };
+            let place = (topic.name.clone(), data.index);
+            let Some(Ok(led)) = rights.get(&place) else { continue };
             if !batch.header.is_transactional() {
                 continue;
             }
-            if let Some(guard) = partition.verification_guard(&batch, version_of(api_version)) {
-                guards.insert((topic.name.clone(), data.index), guard);
+            if let Ok(Some(guard)) = led.verification_guard(&batch, version_of(api_version)) {
+                guards.insert(place, guard);
                 topics.entry(topic.name.clone()).or_default().push(data.index);
                 identity.get_or_insert(batch.header);
             }
@@ -116,7 +134,7 @@ async fn verify(
     }
     let Some(header) = identity else { return Verified::new() };
     let added = ask_coordinator(node, api_version, transactional_id, &header, topics).await;
-    let code_of = |key: &(TopicName, i32)| match &added {
+    let code_of = |key: &Place| match &added {
         Ok(codes) => codes.get(key).copied().unwrap_or(Some(ErrorCode::UnknownServerError)),
         Err(code) => Some(*code),
     };
@@ -141,7 +159,7 @@ async fn ask_coordinator(
     transactional_id: &TransactionalId,
     header: &BatchHeader,
     topics: BTreeMap<TopicName, Vec<i32>>,
-) -> Result<HashMap<(TopicName, i32), Option<ErrorCode>>, ErrorCode> {
+) -> Result<BTreeMap<Place, Option<ErrorCode>>, ErrorCode> {
     let coordinator = node.cluster.transaction_coordinator(transactional_id);
     let coordinator = coordinator.ok_or(ErrorCode::CoordinatorNotAvailable)?;
     let topics = topics.into_iter().map(|(name, partitions)| {
@@ -161,8 +179,8 @@ async fn ask_coordinator(
     })
 }
 
-fn codes(response: &AddPartitionsToTxnResponse) -> HashMap<(TopicName, i32), Option<ErrorCode>> {
-    let mut codes = HashMap::new();
+fn codes(response: &AddPartitionsToTxnResponse) -> BTreeMap<Place, Option<ErrorCode>> {
+    let mut codes = BTreeMap::new();
     for topic in response.results_by_transaction.iter().flat_map(|one| &one.topic_results) {
         for result in &topic.results_by_partition {
             let code = ErrorCode::try_from_code(result.partition_error_code);

@@ -29,7 +29,7 @@ pub(super) async fn handle(
         return failed(ErrorCode::InvalidRequest);
     };
     let manager = &node.share.manager;
-    let settings = node.share.configs.settings(group);
+    let settings = node.cluster.group_configs.settings(group);
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
     let acks = acks_of(&request, &session.group);
     if renews(&acks) && (context.version < 2 || !request.is_renew_ack || !settings.renew_enabled) {

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, select_all};
-use sharestream_base::Instant;
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+use sharestream_base::{Instant, watch};
 use sharestream_wire::messages::share_fetch::{
     AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchRequest, ShareFetchResponse,
     ShareFetchableTopicResponse,
 };
-use tokio::sync::watch;
 use tracing::debug;
 
 use super::RequestContext;
@@ -40,7 +39,7 @@ pub(super) async fn handle(
         return failed(ErrorCode::InvalidRequest);
     };
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
-    let settings = node.share.configs.settings(group);
+    let settings = node.cluster.group_configs.settings(group);
     match fetch(node, context, &request, &session, &settings).await {
         Ok(answers) => respond(node, answers, &settings),
         Err(code) => failed(code),
@@ -355,11 +354,13 @@ pub(super) fn leader_hint(
         return (LeaderIdAndEpoch::default(), None);
     };
     let leadership = log.leadership();
-    let endpoint = node.cluster.address(leadership.leader).map(|address| NodeEndpoint {
-        node_id: leadership.leader.0,
+    let address = leadership.leader.and_then(|leader| Some((leader, node.cluster.address(leader)?)));
+    let endpoint = address.map(|(leader, address)| NodeEndpoint {
+        node_id: leader.0,
         host: address.host.into(),
         port: i32::from(address.port),
         ..NodeEndpoint::default()
     });
-    (LeaderIdAndEpoch { leader_id: leadership.leader.0, leader_epoch: leadership.epoch.0 }, endpoint)
+    let leader_id = leadership.leader.map_or(-1, |leader| leader.0);
+    (LeaderIdAndEpoch { leader_id, leader_epoch: leadership.epoch.0 }, endpoint)
 }

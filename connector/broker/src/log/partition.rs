@@ -1,12 +1,16 @@
 //! One partition: its log behind a short lock, its leadership, and a watch on its ends.
+//!
+//! Whoever writes holds a [`Led`]: the right of one node under one leader epoch. The right is checked under the log's
+//! lock, where leadership also changes, so nothing of a deposed leader gets in behind its successor's back.
 
-use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use sharestream_base::ids::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
+use sharestream_base::watch;
 use sharestream_wire::records::RawBatch;
-use tokio::sync::watch;
 
 use super::partition_log::{
     AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, TransactionVersion, split_checked,
@@ -17,10 +21,26 @@ use crate::error::ErrorCode;
 /// Who leads a partition, in which incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leadership {
-    /// The leader.
-    pub(crate) leader: NodeId,
-    /// Its incarnation.
+    /// The leader; none while every node that may lead is dead.
+    pub(crate) leader: Option<NodeId>,
+    /// Its incarnation: every change of the leader raises it. -1 before the first leader.
     pub(crate) epoch: LeaderEpoch,
+}
+
+impl Leadership {
+    const NONE: i32 = -1;
+
+    /// Both in one word, so that they are read as one.
+    fn to_word(self) -> u64 {
+        let leader = self.leader.map_or(Self::NONE, |leader| leader.0);
+        u64::from(leader.cast_unsigned()) << 32 | u64::from(self.epoch.0.cast_unsigned())
+    }
+
+    fn from_word(word: u64) -> Leadership {
+        let half = |bits: u64| (bits as u32).cast_signed();
+        let leader = Some(NodeId(half(word >> 32))).filter(|leader| leader.0 != Self::NONE);
+        Leadership { leader, epoch: LeaderEpoch(half(word)) }
+    }
 }
 
 /// What ListOffsets asks for.
@@ -50,56 +70,68 @@ pub(crate) struct Partition {
     pub(crate) topic_id: TopicId,
     /// Its number.
     pub(crate) index: PartitionIndex,
-    leader: AtomicI32,
-    leader_epoch: AtomicI32,
+    /// A [`Leadership`] in one word. Changes under the log's lock only.
+    leadership: AtomicU64,
     /// Topic config `retention.bytes`; negative means unlimited.
     retention_bytes: AtomicI64,
     batch_bytes_max: usize,
-    log: Mutex<PartitionLog>,
+    log: Mutex<Owned>,
     ends: watch::Sender<LogEnds>,
 }
 
+/// What the lock guards.
+#[derive(Debug)]
+struct Owned {
+    log: PartitionLog,
+    /// The last leader, dead or alive: it leads again when it comes back to a partition that has no leader.
+    home: NodeId,
+}
+
 impl Partition {
-    /// An empty partition.
+    /// An empty partition without a leader; `home` is who shall lead it first.
     pub(crate) fn new(
         topic: Arc<str>,
         topic_id: TopicId,
         index: PartitionIndex,
-        leader: NodeId,
+        home: NodeId,
         batch_bytes_max: usize,
     ) -> Self {
         let log = PartitionLog::default();
+        let nobody = Leadership { leader: None, epoch: LeaderEpoch(-1) };
         Partition {
             topic,
             topic_id,
             index,
-            leader: AtomicI32::new(leader.0),
-            leader_epoch: AtomicI32::new(0),
+            leadership: AtomicU64::new(nobody.to_word()),
             retention_bytes: AtomicI64::new(-1),
             batch_bytes_max,
             ends: watch::Sender::new(log.ends()),
-            log: Mutex::new(log),
+            log: Mutex::new(Owned { log, home }),
         }
     }
 
-    /// Appends a blob of record batches: all or none. Errors: those of [`split_checked`] and [`PartitionLog::append`].
-    pub(crate) fn append(&self, blob: &Bytes, origin: Origin) -> Result<AppendInfo, ErrorCode> {
-        let batches = split_checked(blob, origin, self.batch_bytes_max)?;
-        let mut log = self.lock();
-        let appended = log.append(batches, origin, self.leadership().epoch)?;
-        if let Ok(bytes_max) = usize::try_from(self.retention_bytes.load(Ordering::Relaxed)) {
-            log.retain_bytes(bytes_max);
-        }
-        self.publish(&log);
-        Ok(appended)
+    /// Makes a node the leader, or nobody, under the next leader epoch. What the former leader has not appended by
+    /// now never gets in; what producers were about to be verified for is forgotten, as it lived in its memory.
+    pub(crate) fn lead(&self, leader: Option<NodeId>) -> LeaderEpoch {
+        let mut owned = self.lock();
+        let epoch = LeaderEpoch(self.leadership().epoch.0.saturating_add(1));
+        owned.home = leader.unwrap_or(owned.home);
+        owned.log.forget_guards();
+        self.leadership.store(Leadership { leader, epoch }.to_word(), Ordering::Release);
+        // Whoever waits here for records waits at the wrong node.
+        self.ends.send_modify(|_same| {});
+        epoch
     }
 
-    /// Ends a transaction on this partition. See [`PartitionLog::append_marker`].
-    pub(crate) fn append_marker(&self, marker: &Marker, now_ms: i64) -> Result<Offset, ErrorCode> {
-        let mut log = self.lock();
-        let offset = log.append_marker(marker, now_ms, self.leadership().epoch)?;
-        self.publish(&log);
-        Ok(offset)
+    /// The last leader.
+    pub(crate) fn home(&self) -> NodeId {
+        self.lock().home
+    }
+
+    /// The right to write here, if `node` leads.
+    pub(crate) fn led_by(self: &Arc<Self>, node: NodeId) -> Option<Led> {
+        let leadership = self.leadership();
+        (leadership.leader == Some(node)).then(|| Led { partition: Arc::clone(self), leadership })
     }
 
     /// Reads whole batches from the one that holds `from`, at least one when any is readable. No bytes are copied.
@@ -110,14 +142,14 @@ impl Partition {
         bytes_max: usize,
         isolation: Isolation,
     ) -> Result<ReadInfo, ErrorCode> {
-        self.lock().read(from, bytes_max, isolation)
+        self.lock().log.read(from, bytes_max, isolation)
     }
 
     /// Finds a record by time. Errors: CORRUPT_MESSAGE (a batch that cannot be decoded).
     pub(crate) fn find_by_time(&self, query: TimestampQuery) -> Result<Option<TimestampOffset>, ErrorCode> {
         let batch = match query {
-            TimestampQuery::AtOrAfter(timestamp_ms) => self.lock().batch_at_or_after(timestamp_ms),
-            TimestampQuery::Latest => self.lock().latest_batch_in_time(),
+            TimestampQuery::AtOrAfter(timestamp_ms) => self.lock().log.batch_at_or_after(timestamp_ms),
+            TimestampQuery::Latest => self.lock().log.latest_batch_in_time(),
         };
         let Some(batch) = batch else { return Ok(None) };
         let wanted_ms = match query {
@@ -125,6 +157,14 @@ impl Partition {
             TimestampQuery::Latest => batch.header.max_timestamp,
         };
         first_at_or_after(&batch, wanted_ms)
+    }
+
+    /// Every batch, for those who look from outside. No bytes are copied.
+    pub(crate) fn batches(&self) -> Vec<RawBatch> {
+        let owned = self.lock();
+        let start = owned.log.ends().log_start;
+        // Nothing lies below the log's start, so the read cannot miss it.
+        owned.log.read(start, usize::MAX, Isolation::ReadUncommitted).map_or(Vec::new(), |read| read.batches)
     }
 
     /// First and last offsets.
@@ -137,23 +177,6 @@ impl Partition {
         self.ends.subscribe()
     }
 
-    /// The guard for a transactional batch that needs the coordinator's word; `None` when it needs none.
-    pub(crate) fn verification_guard(
-        &self,
-        batch: &RawBatch,
-        version: TransactionVersion,
-    ) -> Option<VerificationGuard> {
-        self.lock().verification_guard(batch, version)
-    }
-
-    /// Deletes records below `offset`; gives the ends after it.
-    pub(crate) fn delete_before(&self, offset: Offset) -> LogEnds {
-        let mut log = self.lock();
-        let ends = log.delete_before(offset);
-        self.publish(&log);
-        ends
-    }
-
     /// Sets the topic config `retention.bytes`; negative means unlimited.
     pub(crate) fn set_retention_bytes(&self, bytes: i64) {
         self.retention_bytes.store(bytes, Ordering::Relaxed);
@@ -161,17 +184,17 @@ impl Partition {
 
     /// Every producer that wrote here.
     pub(crate) fn producers(&self) -> Vec<ProducerSummary> {
-        self.lock().producers()
+        self.lock().log.producers()
     }
 
-    /// The leading node.
-    pub(crate) fn leader(&self) -> NodeId {
-        NodeId(self.leader.load(Ordering::Acquire))
-    }
-
-    /// Leader and leader epoch.
+    /// Leader and leader epoch, read as one.
     pub(crate) fn leadership(&self) -> Leadership {
-        Leadership { leader: self.leader(), epoch: LeaderEpoch(self.leader_epoch.load(Ordering::Acquire)) }
+        Leadership::from_word(self.leadership.load(Ordering::Acquire))
+    }
+
+    /// The leading node, if any.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.leadership().leader
     }
 
     /// Published under the log's lock, so that watchers never see the ends go back.
@@ -180,9 +203,94 @@ impl Partition {
         self.ends.send_if_modified(|known| std::mem::replace(known, ends) != ends);
     }
 
-    fn lock(&self) -> MutexGuard<'_, PartitionLog> {
+    fn lock(&self) -> MutexGuard<'_, Owned> {
         // A panic under the lock is a defect of ours; the log stays as it was, so readers may go on.
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right of one node to write to a partition under one leader epoch. Once the leadership has moved, every use of
+/// it is refused with NOT_LEADER_OR_FOLLOWER, also when the same node leads again under a later epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct Led {
+    partition: Arc<Partition>,
+    leadership: Leadership,
+}
+
+impl Deref for Led {
+    type Target = Partition;
+
+    fn deref(&self) -> &Partition {
+        &self.partition
+    }
+}
+
+impl Led {
+    /// The leader epoch of the right.
+    pub(crate) fn epoch(&self) -> LeaderEpoch {
+        self.leadership.epoch
+    }
+
+    /// True while the right holds.
+    pub(crate) fn is_current(&self) -> bool {
+        self.partition.leadership() == self.leadership
+    }
+
+    /// The log, if the right still holds. Errors: NOT_LEADER_OR_FOLLOWER.
+    fn lock_led(&self) -> Result<MutexGuard<'_, Owned>, ErrorCode> {
+        let owned = self.partition.lock();
+        if self.is_current() { Ok(owned) } else { Err(ErrorCode::NotLeaderOrFollower) }
+    }
+
+    /// Appends a blob of record batches: all or none. Errors: NOT_LEADER_OR_FOLLOWER, and those of [`split_checked`]
+    /// and [`PartitionLog::append`].
+    pub(crate) fn append(&self, blob: &Bytes, origin: Origin) -> Result<AppendInfo, ErrorCode> {
+        let batches = split_checked(blob, origin, self.batch_bytes_max)?;
+        let log = &mut self.lock_led()?.log;
+        let appended = log.append(batches, origin, self.epoch())?;
+        if let Ok(bytes_max) = usize::try_from(self.retention_bytes.load(Ordering::Relaxed)) {
+            log.retain_bytes(bytes_max);
+        }
+        self.publish(log);
+        Ok(appended)
+    }
+
+    /// Ends a transaction on this partition. Errors: NOT_LEADER_OR_FOLLOWER and those of
+    /// [`PartitionLog::append_marker`].
+    pub(crate) fn append_marker(&self, marker: &Marker, now_ms: i64) -> Result<Offset, ErrorCode> {
+        let log = &mut self.lock_led()?.log;
+        let offset = log.append_marker(marker, now_ms, self.epoch())?;
+        self.publish(log);
+        Ok(offset)
+    }
+
+    /// Reads as [`Partition::read`], for someone who must be at the leader. Errors: NOT_LEADER_OR_FOLLOWER,
+    /// OFFSET_OUT_OF_RANGE.
+    pub(crate) fn read(
+        &self,
+        from: Offset,
+        bytes_max: usize,
+        isolation: Isolation,
+    ) -> Result<ReadInfo, ErrorCode> {
+        self.lock_led()?.log.read(from, bytes_max, isolation)
+    }
+
+    /// The guard for a transactional batch that needs the coordinator's word; `None` when it needs none. Errors:
+    /// NOT_LEADER_OR_FOLLOWER.
+    pub(crate) fn verification_guard(
+        &self,
+        batch: &RawBatch,
+        version: TransactionVersion,
+    ) -> Result<Option<VerificationGuard>, ErrorCode> {
+        Ok(self.lock_led()?.log.verification_guard(batch, version))
+    }
+
+    /// Deletes records below `offset`; gives the ends after it. Errors: NOT_LEADER_OR_FOLLOWER.
+    pub(crate) fn delete_before(&self, offset: Offset) -> Result<LogEnds, ErrorCode> {
+        let log = &mut self.lock_led()?.log;
+        let ends = log.delete_before(offset);
+        self.publish(log);
+        Ok(ends)
     }
 }
 

@@ -4,9 +4,10 @@
 //! Decide and replay are apart: [`ProducerStates::check`] and [`ProducerStates::check_marker`] change nothing,
 //! [`ProducerStates::appended`] and [`ProducerStates::marked`] cannot fail.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use sharestream_base::ids::{Offset, ProducerEpoch, ProducerId};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_wire::records::BatchHeader;
 
 use super::partition_log::{Marker, TransactionVersion};
@@ -75,9 +76,9 @@ struct Producer {
 /// Producers of one partition.
 #[derive(Debug, Default)]
 pub(crate) struct ProducerStates {
-    producers: HashMap<ProducerId, Producer>,
+    producers: BTreeMap<ProducerId, Producer>,
     open: BTreeMap<Offset, ProducerId>,
-    guards: HashMap<ProducerId, VerificationGuard>,
+    guards: BTreeMap<ProducerId, VerificationGuard>,
     last_guard: u64,
 }
 
@@ -149,6 +150,9 @@ impl ProducerStates {
                 return Err(ErrorCode::InvalidProducerEpoch);
             }
             if let Some(duplicate) = known.duplicate_of(header) {
+                if is_planted(Bug::RepeatedBatchAppended) {
+                    return Ok(Verdict::Append);
+                }
                 let Appended { base_offset, last_offset, .. } = duplicate;
                 return Ok(Verdict::Duplicate { base_offset, last_offset });
             }
@@ -186,6 +190,11 @@ impl ProducerStates {
                 guard
             }
         }
+    }
+
+    /// Forgets every guard: a new leader asks the coordinator itself.
+    pub(crate) fn forget_guards(&mut self) {
+        self.guards.clear();
     }
 
     /// Takes in a batch that was appended at `base_offset`.
@@ -281,8 +290,7 @@ impl ProducerStates {
 
     /// Every producer, by id.
     pub(crate) fn summaries(&self) -> Vec<ProducerSummary> {
-        let mut all: Vec<_> = self
-            .producers
+        self.producers
             .iter()
             .map(|(id, known)| ProducerSummary {
                 producer_id: *id,
@@ -292,9 +300,7 @@ impl ProducerStates {
                 coordinator_epoch: known.coordinator_epoch,
                 open_from: known.open.map(|open| open.first_offset),
             })
-            .collect();
-        all.sort_by_key(|summary| summary.producer_id);
-        all
+            .collect()
     }
 }
 

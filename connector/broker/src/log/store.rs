@@ -32,7 +32,7 @@ impl BatchStore {
         let mut bytes = 0;
         for batch in self.batches.range(start..) {
             if batch.header.last_offset() >= end.0
-                || (!found.is_empty() && bytes + batch.bytes.len() > bytes_max)
+                || (!found.is_empty() && bytes_max.saturating_sub(bytes) < batch.bytes.len())
             {
                 break;
             }

@@ -1,20 +1,19 @@
 //! One share partition at its leader, as tasks see it: the machine behind a short lock, its log, and a watch on what
 //! becomes available. No lock is held while anything is awaited.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use sharestream_base::Instant;
-use sharestream_base::ids::{LeaderEpoch, Offset, StateEpoch};
+use sharestream_base::ids::{Offset, StateEpoch};
+use sharestream_base::{Instant, watch};
 use sharestream_wire::records::RawBatch;
-use tokio::sync::watch;
 
 use super::durable::{OffsetRange, ShareKey};
 use super::record_state::MemberId;
 use super::share_partition::{AcquireMode, AcquiredRange, Limits, LogBatch, PendingWrite, SharePartition};
 use crate::error::ErrorCode;
 use crate::group::config::GroupSettings;
-use crate::log::{AbortedTransaction, Isolation, Partition};
+use crate::log::{AbortedTransaction, Isolation, Led};
 use crate::share_coordinator::{StateWrite, Write};
 
 /// Bytes of the log that one acquisition looks at: more is read by the next fetch.
@@ -60,10 +59,8 @@ pub(crate) enum LeaderWrite {
 pub(crate) struct ShareLeader {
     /// Which.
     pub(crate) key: ShareKey,
-    /// The source partition.
-    pub(crate) log: Arc<Partition>,
-    /// Incarnation of this leadership.
-    pub(crate) leader_epoch: LeaderEpoch,
+    /// The source partition, led in the incarnation that loaded the state. When that ends, so does all use of this.
+    pub(crate) log: Led,
     /// Incarnation of the durable state that was loaded.
     pub(crate) state_epoch: StateEpoch,
     machine: Mutex<Machine>,
@@ -79,15 +76,9 @@ struct Machine {
 
 impl ShareLeader {
     /// Around a loaded machine.
-    pub(crate) fn new(
-        key: ShareKey,
-        log: Arc<Partition>,
-        leader_epoch: LeaderEpoch,
-        state_epoch: StateEpoch,
-        partition: SharePartition,
-    ) -> Self {
+    pub(crate) fn new(key: ShareKey, log: Led, state_epoch: StateEpoch, partition: SharePartition) -> Self {
         let machine = Mutex::new(Machine { partition, closed: false });
-        ShareLeader { key, log, leader_epoch, state_epoch, machine, changed: watch::Sender::new(()) }
+        ShareLeader { key, log, state_epoch, machine, changed: watch::Sender::new(()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Machine> {
@@ -95,18 +86,24 @@ impl ShareLeader {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Uses the machine. Errors: NOT_LEADER_OR_FOLLOWER (closed: the caller's peer will look again).
-    pub(crate) fn with<T>(&self, use_it: impl FnOnce(&mut SharePartition) -> T) -> Result<T, ErrorCode> {
-        let mut machine = self.lock();
-        if machine.closed {
+    /// The machine, while it may decide. Errors: NOT_LEADER_OR_FOLLOWER (closed or deposed: the caller's peer will look
+    /// again).
+    fn usable(&self) -> Result<MutexGuard<'_, Machine>, ErrorCode> {
+        let machine = self.lock();
+        if machine.closed || !self.log.is_current() {
             return Err(ErrorCode::NotLeaderOrFollower);
         }
-        Ok(use_it(&mut machine.partition))
+        Ok(machine)
     }
 
-    /// True when it must be loaded anew.
+    /// Uses the machine. Errors: NOT_LEADER_OR_FOLLOWER.
+    pub(crate) fn with<T>(&self, use_it: impl FnOnce(&mut SharePartition) -> T) -> Result<T, ErrorCode> {
+        Ok(use_it(&mut self.usable()?.partition))
+    }
+
+    /// True when it must be loaded anew, here or at another node.
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.usable().is_err()
     }
 
     /// Ends its use: the durable state has moved on without it.
@@ -138,7 +135,7 @@ impl ShareLeader {
             LeaderWrite::Runs(pending) => (None, pending.batches.clone()),
             LeaderWrite::StartOffset(start) => (Some(*start), Vec::new()),
         };
-        let (state_epoch, leader_epoch) = (self.state_epoch, self.leader_epoch);
+        let (state_epoch, leader_epoch) = (self.state_epoch, self.log.epoch());
         StateWrite {
             key: self.key.clone(),
             write: Write { state_epoch, leader_epoch, start_offset, batches },
@@ -162,19 +159,17 @@ impl ShareLeader {
         self.notify();
     }
 
-    /// True when a fetch may find something: cheap, and may be wrong the optimistic way.
+    /// True when a fetch may find something, or that it must look elsewhere: cheap, and may be wrong the optimistic
+    /// way.
     pub(crate) fn is_ready(&self, settings: &GroupSettings) -> bool {
         let end = self.log.ends().readable_end(isolation(settings));
-        let machine = self.lock();
-        !machine.closed && machine.partition.next_fetch_offset().is_some_and(|from| from < end)
+        let Ok(machine) = self.usable() else { return true };
+        machine.partition.next_fetch_offset().is_some_and(|from| from < end)
     }
 
     /// Acquires what is there. Reads from the log under the machine's lock: both are memory and short.
     pub(crate) fn acquire(&self, want: &Want<'_>, now: Instant) -> Result<Got, ErrorCode> {
-        let mut machine = self.lock();
-        if machine.closed {
-            return Err(ErrorCode::NotLeaderOrFollower);
-        }
+        let mut machine = self.usable()?;
         let partition = &mut machine.partition;
         partition.set_limits(limits_of(want.settings));
         let mut got = Got::default();

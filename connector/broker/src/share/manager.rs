@@ -4,7 +4,7 @@
 //! group has gone and nobody holds a record: what stays is the durable state. Every change that must be durable is
 //! written, over the protocol, before it is answered.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
@@ -19,7 +19,7 @@ use super::share_partition::{AckBatch, AckError, PendingWrite, SharePartition};
 use crate::error::ErrorCode;
 use crate::group::config::{GroupSettings, OffsetReset};
 use crate::handlers::ConnectionId;
-use crate::log::{Partition, TimestampQuery};
+use crate::log::{Led, Partition, TimestampQuery};
 use crate::node::Node;
 use crate::share_coordinator::{StateWrite, Write, read_state, write_states};
 
@@ -38,7 +38,7 @@ struct Slot {
 /// The share partitions and sessions of a node.
 #[derive(Debug)]
 pub(crate) struct ShareManager {
-    slots: Mutex<HashMap<ShareKey, Arc<Slot>>>,
+    slots: Mutex<BTreeMap<ShareKey, Arc<Slot>>>,
     sessions: Mutex<Sessions>,
 }
 
@@ -53,7 +53,7 @@ impl ShareManager {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<ShareKey, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, BTreeMap<ShareKey, Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,7 +66,7 @@ impl ShareManager {
     /// NOT_LEADER_OR_FOLLOWER, and those of reading the durable state.
     pub(crate) async fn leader(&self, node: &Node, key: &ShareKey) -> Result<Arc<ShareLeader>, ErrorCode> {
         let log = source(node, key.topic_id, key.partition)?;
-        let leader_epoch = log.leadership().epoch;
+        let leader_epoch = log.epoch();
         let slot = {
             let mut slots = self.slots();
             let known = slots.get(key).filter(|slot| {
@@ -85,7 +85,7 @@ impl ShareManager {
                 }
             }
         };
-        let leader = slot.cell.get_or_try_init(|| load(node, key, log, leader_epoch)).await?;
+        let leader = slot.cell.get_or_try_init(|| load(node, key, log)).await?;
         Ok(Arc::clone(leader))
     }
 
@@ -154,12 +154,13 @@ impl ShareManager {
         });
     }
 
-    /// Drops share partitions of groups that have no session here and hold nothing but durable state.
+    /// Drops share partitions that moved away, and those of groups that have no session here and hold nothing but
+    /// durable state.
     pub(crate) fn drop_idle(&self) {
         let sessions = self.sessions();
         self.slots().retain(|key, slot| {
-            let idle = |leader: &Arc<ShareLeader>| leader.is_closed() || leader.close_if_idle();
-            sessions.has_group(&key.group) || !slot.cell.get().is_some_and(idle)
+            let Some(leader) = slot.cell.get() else { return true };
+            !leader.is_closed() && (sessions.has_group(&key.group) || !leader.close_if_idle())
         });
     }
 
@@ -248,25 +249,15 @@ pub(crate) fn code_of_ack(error: AckError) -> ErrorCode {
 }
 
 /// The source partition that this node leads.
-pub(crate) fn source(
-    node: &Node,
-    topic_id: TopicId,
-    partition: PartitionIndex,
-) -> Result<Arc<Partition>, ErrorCode> {
-    let topic = node.cluster.topics.by_id(topic_id).ok_or(ErrorCode::UnknownTopicId)?;
-    let log = topic.partition(partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    if node.leads(log) { Ok(Arc::clone(log)) } else { Err(ErrorCode::NotLeaderOrFollower) }
+pub(crate) fn source(node: &Node, topic_id: TopicId, partition: PartitionIndex) -> Result<Led, ErrorCode> {
+    node.led_by_id(topic_id, partition)
 }
 
 /// Reads the durable state. A share partition without a start offset gets one now and durably: with `latest`, a crash
 /// before the first acknowledgement must not skip what was produced meanwhile.
-async fn load(
-    node: &Node,
-    key: &ShareKey,
-    log: Arc<Partition>,
-    leader_epoch: LeaderEpoch,
-) -> Result<Arc<ShareLeader>, ErrorCode> {
-    let settings = node.share.configs.settings(&key.group);
+async fn load(node: &Node, key: &ShareKey, log: Led) -> Result<Arc<ShareLeader>, ErrorCode> {
+    let leader_epoch = log.epoch();
+    let settings = node.cluster.group_configs.settings(&key.group);
     let durable = read_state(node, key, leader_epoch).await?;
     let start = match durable.start_offset {
         Some(start) => start,
@@ -285,7 +276,7 @@ async fn load(
         }
     };
     let partition = SharePartition::load(&durable, start, limits_of(&settings));
-    Ok(Arc::new(ShareLeader::new(key.clone(), log, leader_epoch, durable.state_epoch, partition)))
+    Ok(Arc::new(ShareLeader::new(key.clone(), log, durable.state_epoch, partition)))
 }
 
 fn initial_offset(node: &Node, log: &Partition, settings: &GroupSettings) -> Result<Offset, ErrorCode> {

@@ -5,7 +5,7 @@
 //! by a fresh answer only. A member that went on to a newer epoch within that time is still accepted with its old one:
 //! ownership of the records is checked strictly anyway, and the commit path depends on neither.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const DESCRIBE_VERSION: i16 = 1;
 /// Member epochs as the group coordinators told them.
 #[derive(Debug, Default)]
 pub(crate) struct MemberEpochs {
-    known: Mutex<HashMap<SessionKey, (MemberEpoch, Instant)>>,
+    known: Mutex<BTreeMap<SessionKey, (MemberEpoch, Instant)>>,
 }
 
 impl MemberEpochs {

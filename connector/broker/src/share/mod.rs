@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! handlers ── ShareServices ──┬── group::GroupCoordinator   members, epochs, assignment
-//!                             ├── group::GroupConfigs       settings of groups
 //!                             ├── manager::ShareManager     share partitions led here, share sessions
 //!                             │      └── leader::ShareLeader ── share_partition (pure) ── record_state (pure)
 //!                             └── ShareCoordinator          durable share state, transactions' ends
@@ -21,16 +20,14 @@ mod window;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use sharestream_base::TaskKind;
 use sharestream_base::ids::{PartitionIndex, ProducerEpoch, ProducerId};
-use sharestream_base::{Env, TaskKind};
 
 use self::manager::ShareManager;
 use self::member_epochs::MemberEpochs;
 use self::record_state::{Marker, TxnOutcome};
-use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::group::GroupCoordinator;
-use crate::group::config::GroupConfigs;
 use crate::handlers::ConnectionId;
 use crate::node::Node;
 use crate::share_coordinator::ShareCoordinator;
@@ -43,8 +40,6 @@ const TICKS_PER_SWEEP: u32 = 50;
 /// The share half of a node.
 #[derive(Debug)]
 pub(crate) struct ShareServices {
-    /// Settings of groups.
-    pub(crate) configs: GroupConfigs,
     /// Groups that this node coordinates.
     pub(crate) groups: GroupCoordinator,
     /// Share partitions that this node leads.
@@ -78,9 +73,8 @@ pub(crate) struct GroupConfigEntry {
 
 impl ShareServices {
     /// Without groups.
-    pub(crate) fn new(_env: &Env, config: &BrokerConfig) -> Self {
+    pub(crate) fn new() -> Self {
         ShareServices {
-            configs: GroupConfigs::new(&config.share),
             groups: GroupCoordinator::default(),
             manager: ShareManager::new(),
             coordinator: ShareCoordinator::default(),
@@ -146,22 +140,5 @@ impl ShareServices {
     /// Every group.
     pub(crate) fn list_groups(&self) -> Vec<ListedGroup> {
         self.groups.list()
-    }
-
-    /// Every setting of a group, which need not exist yet.
-    pub(crate) fn group_configs(&self, group: &str) -> Vec<GroupConfigEntry> {
-        self.configs.entries(group)
-    }
-
-    /// Checks a changed setting (`None` goes back to the default) and, unless `validate_only`, applies it. Errors:
-    /// INVALID_CONFIG with a text.
-    pub(crate) fn alter_group_config(
-        &self,
-        group: &str,
-        name: &str,
-        value: Option<&str>,
-        validate_only: bool,
-    ) -> Result<(), (ErrorCode, String)> {
-        self.configs.alter(group, name, value, validate_only)
     }
 }

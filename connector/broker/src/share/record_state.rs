@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use sharestream_base::Instant;
 use sharestream_base::ids::{ProducerEpoch, ProducerId};
+use sharestream_base::planted::{Bug, is_planted};
 
 /// Member id of a share consumer. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,7 +85,12 @@ pub(crate) struct Marker {
 impl Marker {
     /// True when the marker ends the transaction that `staged` belongs to.
     pub(crate) fn resolves(&self, staged: &Staged) -> bool {
-        self.producer_id == staged.producer_id && staged.producer_epoch < self.producer_epoch
+        let ends = if is_planted(Bug::MarkerMatchedToStagedEpoch) {
+            staged.producer_epoch == self.producer_epoch
+        } else {
+            staged.producer_epoch < self.producer_epoch
+        };
+        self.producer_id == staged.producer_id && ends
     }
 }
 
@@ -306,6 +312,7 @@ impl Attempts {
 fn resolved_to(staged: &Staged, outcome: TxnOutcome) -> RecordState {
     match outcome {
         TxnOutcome::Commit => staged.intent.committed().into(),
+        TxnOutcome::Abort if is_planted(Bug::AbortMarkerArchives) => RecordState::Archived,
         TxnOutcome::Abort => RecordState::Available,
     }
 }
@@ -443,6 +450,12 @@ fn txn_pending(
     match event {
         Event::Acquire { .. } | Event::Skip { .. } | Event::Acknowledge { .. } | Event::Renew { .. } => {
             Err(InvalidRecordState)
+        }
+        Event::ExpireLock { .. } if is_planted(Bug::LockExpiresStaged) => {
+            Ok(Transition::To(RecordState::Available))
+        }
+        Event::CloseSession { .. } if is_planted(Bug::SessionCloseReleasesStaged) => {
+            Ok(Transition::To(RecordState::Available))
         }
         // The transaction's time-out is the only clock, and it outlives its member.
         Event::ExpireLock { .. } | Event::CloseSession { .. } => Ok(Transition::Same),

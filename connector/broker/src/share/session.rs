@@ -4,7 +4,7 @@
 //! anything else must be the next number of the session; ShareFetch and ShareAcknowledge share the counter. A
 //! ShareAcknowledge cannot open a session, and the request that opens one cannot carry acknowledgements.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sharestream_base::ids::{PartitionIndex, TopicId};
@@ -13,7 +13,7 @@ use super::record_state::MemberId;
 use crate::handlers::ConnectionId;
 
 /// Whose session.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SessionKey {
     /// Group id.
     pub(crate) group: Arc<str>,
@@ -79,14 +79,14 @@ struct Session {
 /// All share sessions of a node.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    sessions: HashMap<SessionKey, Session>,
+    sessions: BTreeMap<SessionKey, Session>,
     count_max: usize,
 }
 
 impl Sessions {
     /// No session yet; at most `count_max` at a time.
     pub(crate) fn new(count_max: usize) -> Self {
-        Sessions { sessions: HashMap::new(), count_max }
+        Sessions { sessions: BTreeMap::new(), count_max }
     }
 
     /// Checks the epoch of a request and advances the session. On `Err` nothing has changed.
@@ -161,6 +161,11 @@ impl Sessions {
     /// True while the session is the one that this connection opened.
     pub(crate) fn is_current(&self, key: &SessionKey, connection: ConnectionId) -> bool {
         self.sessions.get(key).is_some_and(|session| session.connection == connection)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.sessions.len()
     }
 
     /// True while a member of the group has a session here.

@@ -3,23 +3,24 @@
 //!
 //! Each partition of `__share_group_state` that this node leads is one [`Shard`]. A request is decided, appended to
 //! the partition's log and replayed under one short lock; answers follow the append. A shard that is not in memory
-//! yet is replayed from its log first.
+//! yet is replayed from its log first. The append is made under the leader epoch that was loaded, so what a deposed
+//! coordinator decides is neither written nor answered.
 
 mod persister;
 mod records;
 mod shard;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, StateEpoch};
 use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
 use sharestream_wire::records::{BatchBuilder, BatchMeta};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::cluster::SHARE_STATE_TOPIC;
 use crate::error::ErrorCode;
-use crate::log::{Isolation, Origin, Partition};
+use crate::log::{Isolation, Led, Origin, Partition};
 use crate::node::Node;
 use crate::share::durable::{DurableShare, ShareKey};
 use crate::share::record_state::{Marker, TxnOutcome};
@@ -37,12 +38,12 @@ const REPLAY_BYTES: usize = 4 * 1024 * 1024;
 /// The share coordinator of one node.
 #[derive(Debug, Default)]
 pub(crate) struct ShareCoordinator {
-    shards: Mutex<HashMap<PartitionIndex, Arc<Mutex<Loaded>>>>,
+    shards: Mutex<BTreeMap<PartitionIndex, Arc<Mutex<Loaded>>>>,
 }
 
 #[derive(Debug)]
 struct Loaded {
-    leader_epoch: LeaderEpoch,
+    led: Led,
     shard: Shard,
     builder: BatchBuilder,
     /// Outcomes that are final but whose leaders have not confirmed them: pushed again when the marker is repeated.
@@ -79,7 +80,7 @@ impl ShareCoordinator {
         leader_epoch: LeaderEpoch,
     ) -> Result<Option<DurableShare>, ErrorCode> {
         self.decide(node, key, |shard| shard.decide_read(key, leader_epoch))?;
-        let (_, loaded) = self.shard_of(node, key)?;
+        let loaded = self.shard_of(node, key)?;
         Ok(lock(&loaded).shard.read(key))
     }
 
@@ -92,12 +93,12 @@ impl ShareCoordinator {
         index: PartitionIndex,
         marker: Marker,
     ) -> Result<(), ErrorCode> {
-        let (log, loaded) = self.shard(node, index)?;
+        let loaded = self.shard(node, index)?;
         let unconfirmed = {
             let mut loaded = lock(&loaded);
             let touched = loaded.shard.awaiting(&marker);
             let records = loaded.shard.decide_complete(marker);
-            loaded.append(&log, records, node.env.clock.wall_ms())?;
+            loaded.append(records, node.env.clock.wall_ms())?;
             loaded.unconfirmed.extend(touched.into_iter().map(|(key, epoch)| (key, epoch, marker)));
             let own =
                 |(_, _, known): &&(ShareKey, StateEpoch, Marker)| known.producer_id == marker.producer_id;
@@ -122,74 +123,69 @@ impl ShareCoordinator {
         key: &ShareKey,
         decide: impl FnOnce(&Shard) -> Decided,
     ) -> Result<(), ErrorCode> {
-        let (log, loaded) = self.shard_of(node, key)?;
+        let loaded = self.shard_of(node, key)?;
         let mut loaded = lock(&loaded);
         let records = decide(&loaded.shard)?;
-        loaded.append(&log, records, node.env.clock.wall_ms())
+        loaded.append(records, node.env.clock.wall_ms())
     }
 
-    fn shard_of(
-        &self,
-        node: &Node,
-        key: &ShareKey,
-    ) -> Result<(Arc<Partition>, Arc<Mutex<Loaded>>), ErrorCode> {
+    fn shard_of(&self, node: &Node, key: &ShareKey) -> Result<Arc<Mutex<Loaded>>, ErrorCode> {
         let index = state_partition(node, key).ok_or(ErrorCode::CoordinatorNotAvailable)?;
         self.shard(node, index)
     }
 
     /// The shard, replayed from its log when this node has begun to lead it. Errors: NOT_COORDINATOR.
-    fn shard(
-        &self,
-        node: &Node,
-        index: PartitionIndex,
-    ) -> Result<(Arc<Partition>, Arc<Mutex<Loaded>>), ErrorCode> {
-        let log = node.cluster.topics.partition(SHARE_STATE_TOPIC, index).ok_or(ErrorCode::NotCoordinator)?;
-        let leadership = log.leadership();
+    fn shard(&self, node: &Node, index: PartitionIndex) -> Result<Arc<Mutex<Loaded>>, ErrorCode> {
         let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        if leadership.leader != node.id {
+        let Ok(led) = node.led(SHARE_STATE_TOPIC, index) else {
             shards.remove(&index);
             return Err(ErrorCode::NotCoordinator);
-        }
+        };
         if let Some(loaded) = shards.get(&index)
-            && lock(loaded).leader_epoch == leadership.epoch
+            && lock(loaded).led.epoch() == led.epoch()
         {
-            return Ok((log, Arc::clone(loaded)));
+            return Ok(Arc::clone(loaded));
         }
-        let loaded = Arc::new(Mutex::new(Loaded::load(&log, leadership.epoch)?));
+        let loaded = Arc::new(Mutex::new(Loaded::load(led)?));
         shards.insert(index, Arc::clone(&loaded));
-        Ok((log, loaded))
+        Ok(loaded)
     }
 }
 
 impl Loaded {
     /// What the log says.
-    fn load(log: &Partition, leader_epoch: LeaderEpoch) -> Result<Loaded, ErrorCode> {
-        Ok(Loaded {
-            leader_epoch,
-            shard: replay(log)?,
-            builder: BatchBuilder::new(),
-            unconfirmed: Vec::new(),
-        })
+    fn load(led: Led) -> Result<Loaded, ErrorCode> {
+        let shard = replay(&led)?;
+        Ok(Loaded { led, shard, builder: BatchBuilder::new(), unconfirmed: Vec::new() })
     }
 
     /// Appends and replays. A shard that has grown many updates is snapshot, and its log cut before that.
-    fn append(&mut self, log: &Partition, records: Vec<Record>, now_ms: i64) -> Result<(), ErrorCode> {
+    /// Errors: NOT_COORDINATOR (deposed meanwhile; nothing has changed).
+    fn append(&mut self, records: Vec<Record>, now_ms: i64) -> Result<(), ErrorCode> {
         if records.is_empty() {
             return Ok(());
         }
-        self.store(log, &records, now_ms)?;
+        self.store(&records, now_ms)?;
         for record in records {
             self.shard.replay(record);
         }
-        if self.shard.wants_snapshot() {
-            let snapshot = self.shard.snapshot();
-            let first = self.store(log, &snapshot, now_ms)?;
-            log.delete_before(first);
+        if self.shard.wants_snapshot()
+            && let Err(code) = self.cut(now_ms)
+        {
+            // What was asked is durable, so the answer is yes; whoever leads next makes the snapshot.
+            debug!(partition = %self.led.index, %code, "a snapshot was not finished");
         }
         Ok(())
     }
 
-    fn store(&mut self, log: &Partition, records: &[Record], now_ms: i64) -> Result<Offset, ErrorCode> {
+    /// Writes a snapshot and cuts the log before it.
+    fn cut(&mut self, now_ms: i64) -> Result<(), ErrorCode> {
+        let snapshot = self.shard.snapshot();
+        let first = self.store(&snapshot, now_ms)?;
+        self.led.delete_before(first).map(|_| ())
+    }
+
+    fn store(&mut self, records: &[Record], now_ms: i64) -> Result<Offset, ErrorCode> {
         self.builder.clear();
         for record in records {
             let (key, value) = record.encode();
@@ -197,7 +193,11 @@ impl Loaded {
             appended.map_err(|_| ErrorCode::UnknownServerError)?;
         }
         let blob = self.builder.build(&BatchMeta::default()).map_err(|_| ErrorCode::UnknownServerError)?;
-        Ok(log.append(&blob, Origin::Coordinator)?.base_offset)
+        let appended = self.led.append(&blob, Origin::Coordinator).map_err(|code| match code {
+            ErrorCode::NotLeaderOrFollower => ErrorCode::NotCoordinator,
+            code => code,
+        });
+        Ok(appended?.base_offset)
     }
 }
 
@@ -225,6 +225,11 @@ fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
     }
 }
 
+/// What a partition of the log says of every share partition, whoever leads it; nothing when it is damaged.
+pub(crate) fn recorded(log: &Partition) -> Vec<(ShareKey, DurableShare)> {
+    replay(log).map_or(Vec::new(), |shard| shard.all())
+}
+
 /// Tells the leader of a source partition how a transaction ended there. A topic that is gone needs no telling.
 async fn push_outcome(
     node: &Node,
@@ -235,20 +240,30 @@ async fn push_outcome(
     let Some(source) = node.cluster.topics.partition_by_id(key.topic_id, key.partition) else {
         return Ok(());
     };
-    let request = ShareTxnOutcomeRequest {
-        group_id: key.group.to_string().into(),
-        topic_id: key.topic_id.0,
-        partition: key.partition.0,
-        producer_id: marker.producer_id.0,
-        marker_epoch: marker.producer_epoch.0,
-        commit: marker.outcome == TxnOutcome::Commit,
-        state_epoch: state_epoch.0,
-    };
-    let response = node.peers.call(source.leader(), request, 0).await.map_err(|error| {
-        warn!(share_partition = %key, %error, "a source leader was not told how a transaction ended");
-        error.code()
-    })?;
-    ErrorCode::try_from_code(response.error_code).map_or(Ok(()), Err)
+    loop {
+        let leadership = source.leadership();
+        let leader = leadership.leader.ok_or(ErrorCode::LeaderNotAvailable)?;
+        let request = ShareTxnOutcomeRequest {
+            group_id: key.group.to_string().into(),
+            topic_id: key.topic_id.0,
+            partition: key.partition.0,
+            producer_id: marker.producer_id.0,
+            marker_epoch: marker.producer_epoch.0,
+            commit: marker.outcome == TxnOutcome::Commit,
+            state_epoch: state_epoch.0,
+        };
+        let response = node.peers.call(leader, request, 0).await.map_err(|error| {
+            warn!(share_partition = %key, %error, "a source leader was not told how a transaction ended");
+            error.code()
+        })?;
+        if let Some(code) = ErrorCode::try_from_code(response.error_code) {
+            return Err(code);
+        }
+        // A leader that came meanwhile may have read the state before the marker: it is told as well.
+        if source.leadership() == leadership {
+            return Ok(());
+        }
+    }
 }
 
 /// The `__share_group_state` partition of a share partition; `None` while the topic does not exist.

@@ -5,9 +5,10 @@
 //! Sources: KIP-932 (state and leader epochs), KIP-1289 steps 11, 16 and 17, DESIGN section 8: a marker `(pid, m)`
 //! resolves every pending run of `pid` staged below `m`, and the shard remembers `m` and refuses later stages below it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use sharestream_base::ids::{LeaderEpoch, Offset, ProducerId, StateEpoch};
+use sharestream_base::planted::{Bug, is_planted};
 
 use super::records::Record;
 use crate::error::ErrorCode;
@@ -42,9 +43,9 @@ struct Share {
 /// The shard.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    shares: HashMap<ShareKey, Share>,
+    shares: BTreeMap<ShareKey, Share>,
     /// Highest marker of each producer id.
-    markers: HashMap<ProducerId, Marker>,
+    markers: BTreeMap<ProducerId, Marker>,
     updates_since_snapshot: usize,
 }
 
@@ -72,6 +73,7 @@ impl Shard {
         for batch in &write.batches {
             if let DurableState::TxnPending(staged) = batch.state
                 && self.markers.get(&staged.producer_id).is_some_and(|marker| marker.resolves(&staged))
+                && !is_planted(Bug::StageAfterMarker)
             {
                 return Err(ErrorCode::InvalidProducerEpoch);
             }
@@ -126,7 +128,8 @@ impl Shard {
         }
     }
 
-    /// A leader takes over: older leaders are fenced from now on. Errors: FENCED_LEADER_EPOCH.
+    /// A leader takes over: older leaders are fenced from now on, also where there is no state yet, which then begins
+    /// to exist. Errors: FENCED_LEADER_EPOCH.
     pub(crate) fn decide_read(&self, key: &ShareKey, leader_epoch: LeaderEpoch) -> Decided {
         match self.shares.get(key) {
             Some(share) if leader_epoch.0 >= 0 && leader_epoch.0 < share.leader_epoch => {
@@ -138,6 +141,11 @@ impl Shard {
                 start_offset: None,
                 batches: Vec::new(),
             }]),
+            None if leader_epoch.0 >= 0 => {
+                let (state_epoch, batches) = (StateEpoch(0), Vec::new());
+                let share = DurableShare { state_epoch, leader_epoch, start_offset: None, batches };
+                Ok(vec![Record::Snapshot { key: key.clone(), share }])
+            }
             Some(_) | None => Ok(Vec::new()),
         }
     }
@@ -161,6 +169,11 @@ impl Shard {
             .filter(|(_, share)| share.runs.values().any(resolves))
             .map(|(key, share)| (key.clone(), StateEpoch(share.state_epoch)))
             .collect()
+    }
+
+    /// The durable state of every share partition.
+    pub(crate) fn all(&self) -> Vec<(ShareKey, DurableShare)> {
+        self.shares.iter().map(|(key, share)| (key.clone(), share.durable())).collect()
     }
 
     /// The durable state of a share partition.

@@ -32,34 +32,42 @@ fn stage(first: i64, epoch: i16) -> Write {
 #[test]
 fn a_new_coordinator_knows_what_is_pending_what_ended_and_whom_to_refuse() {
     let topic = Arc::from(SHARE_STATE_TOPIC);
-    let log = Partition::new(topic, TopicId::default(), PartitionIndex(0), NodeId(1), 1_000_000);
-    let mut live = Loaded::load(&log, LeaderEpoch(0)).unwrap();
+    let log = Arc::new(Partition::new(topic, TopicId::default(), PartitionIndex(0), NodeId(1), 1_000_000));
+    log.lead(Some(NodeId(1)));
+    let mut live = Loaded::load(log.led_by(NodeId(1)).unwrap()).unwrap();
     let created = live.shard.decide_initialize(&key(), StateEpoch(0), Some(Offset(0))).unwrap();
-    live.append(&log, created, 1).unwrap();
+    live.append(created, 1).unwrap();
     for round in 0..ROUNDS {
         let epoch = i16::try_from(round).unwrap();
         let staged = live.shard.decide_write(&key(), stage(round * 10, epoch)).unwrap();
-        live.append(&log, staged, 1).unwrap();
+        live.append(staged, 1).unwrap();
         let marker = Marker {
             producer_id: ProducerId(7),
             producer_epoch: ProducerEpoch(epoch + 1),
             outcome: TxnOutcome::Commit,
         };
         let ended = live.shard.decide_complete(marker);
-        live.append(&log, ended, 1).unwrap();
+        live.append(ended, 1).unwrap();
     }
     let last = i16::try_from(ROUNDS).unwrap();
     let staged = live.shard.decide_write(&key(), stage(ROUNDS * 10, last)).unwrap();
-    live.append(&log, staged, 1).unwrap();
+    live.append(staged, 1).unwrap();
 
     let ends = log.ends();
     assert!(ends.log_start > Offset(0), "snapshots cut the log");
     assert!(ends.high_watermark.0 - ends.log_start.0 < 1_000);
-    let recovered = Loaded::load(&log, LeaderEpoch(1)).unwrap();
+    log.lead(Some(NodeId(2)));
+    let recovered = Loaded::load(log.led_by(NodeId(2)).unwrap()).unwrap();
     let share = recovered.shard.read(&key()).unwrap();
     assert_eq!(Some(&share), live.shard.read(&key()).as_ref());
     assert_eq!(share.start_offset, Some(Offset(ROUNDS * 10)));
     assert_eq!(share.batches.len(), 1, "the last stage is pending");
     let late = recovered.shard.decide_write(&key(), stage(ROUNDS * 10 + 10, last - 1));
     assert_eq!(late, Err(ErrorCode::InvalidProducerEpoch));
+
+    let end = log.ends().high_watermark;
+    let deposed = live.shard.decide_write(&key(), stage(ROUNDS * 10 + 10, last + 1)).unwrap();
+    assert_eq!(live.append(deposed, 1), Err(ErrorCode::NotCoordinator));
+    assert_eq!(log.ends().high_watermark, end, "a deposed coordinator writes nothing");
+    assert_eq!(live.shard.read(&key()), Some(share), "and believes nothing");
 }

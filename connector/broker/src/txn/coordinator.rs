@@ -1,15 +1,19 @@
 //! The transactions that one node coordinates: machines by transactional id, and the timer that ends the late ones.
 //!
 //! A change is decided, appended to `__transaction_state` and replayed under one short lock; the answer follows, and
-//! markers are sent by a task of their own.
+//! markers are sent by a task of their own. Each led partition of the log is one [`Shard`], loaded when this node begins
+//! to lead it and dropped when it does not any more. The append is made under the leader epoch that was loaded, so what
+//! a deposed coordinator decides is neither written nor answered.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sharestream_base::{Instant, TaskKind};
+use sharestream_base::ids::PartitionIndex;
+use sharestream_base::planted::{Bug, is_planted};
+use sharestream_base::{TaskKind, watch};
 use sharestream_wire::records::{BatchBuilder, BatchMeta};
-use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::log;
@@ -20,16 +24,25 @@ use super::state::{
 };
 use crate::cluster::TRANSACTION_STATE_TOPIC;
 use crate::error::ErrorCode;
-use crate::log::{Isolation, Origin, Partition, TransactionVersion};
+use crate::log::{Isolation, Led, Origin, Partition, TransactionVersion};
 use crate::node::Node;
 
 /// Bytes read at a time in recovery.
 const LOAD_BYTES: usize = 1024 * 1024;
 
+type Shards = BTreeMap<PartitionIndex, Shard>;
+
+/// The machines of one partition of the log, under one leadership.
+#[derive(Debug)]
+struct Shard {
+    led: Led,
+    machines: BTreeMap<Arc<str>, Transaction>,
+}
+
 /// Holds the machines of one node.
 #[derive(Debug)]
 pub(crate) struct Coordinator {
-    machines: Mutex<HashMap<Arc<str>, Transaction>>,
+    shards: Mutex<Shards>,
     /// Counts completed transactions; for those who wait for the markers of one.
     completed: watch::Sender<u64>,
 }
@@ -54,22 +67,35 @@ pub(crate) struct TransactionSummary {
 impl Coordinator {
     /// Without transactions.
     pub(crate) fn new() -> Self {
-        Coordinator { machines: Mutex::default(), completed: watch::Sender::new(0) }
+        Coordinator { shards: Mutex::default(), completed: watch::Sender::new(0) }
     }
 
-    /// Loads what the led partitions of `__transaction_state` hold and starts the timer.
+    /// Loads what the led partitions of `__transaction_state` hold and starts the timer, which also follows the
+    /// leaderships.
     pub(crate) fn start(&self, node: &Arc<Node>) {
-        if let Some(topic) = node.cluster.topics.by_name(TRANSACTION_STATE_TOPIC) {
-            for partition in topic.partitions().iter().filter(|partition| node.leads(partition)) {
-                self.load(node, partition);
-            }
-        }
+        let mut changes = node.cluster.watch();
+        self.follow_leaderships(node);
         let timer = Arc::clone(node);
         node.spawn("transaction-timer", TaskKind::Service, async move {
-            while tick(&timer, timer.config.transaction_check_interval).await {
+            while tick(&timer, &mut changes).await {
+                timer.transactions.follow_leaderships(&timer);
                 timer.transactions.end_late_ones(&timer);
             }
         });
+    }
+
+    /// Loads the partitions that this node has begun to lead, so that what they hold decided goes on by itself, and
+    /// drops the others.
+    fn follow_leaderships(&self, node: &Arc<Node>) {
+        let Some(topic) = node.cluster.topics.by_name(TRANSACTION_STATE_TOPIC) else { return };
+        let mut shards = self.lock();
+        shards.retain(|_, shard| shard.led.is_current());
+        for partition in topic.partitions() {
+            let Ok(led) = node.led(TRANSACTION_STATE_TOPIC, partition.index) else { continue };
+            if let Err(code) = loaded(node, &mut shards, led) {
+                warn!(partition = %partition.index, %code, "cannot load transactions");
+            }
+        }
     }
 
     /// InitProducerId with a transactional id.
@@ -87,15 +113,15 @@ impl Coordinator {
         if timeout_ms <= 0 || i64::from(timeout_ms) > max_ms {
             return Err(ErrorCode::InvalidTransactionTimeout);
         }
-        let partition = coordinated(node, transactional_id)?;
         let facts = facts(node);
-        let mut machines = self.lock();
-        if !machines.contains_key(transactional_id) {
+        let mut shards = self.lock();
+        let shard = loaded(node, &mut shards, coordinated(node, transactional_id)?)?;
+        if !shard.machines.contains_key(transactional_id) {
             let id: Arc<str> = Arc::from(transactional_id);
-            return write(&mut machines, &partition, &id, first_record(timeout_ms, facts));
+            return shard.write(&id, first_record(timeout_ms, facts));
         }
         let command = Command::Init { expected, timeout_ms };
-        self.decide_and_write(node, machines, &partition, transactional_id, &command, facts)
+        shard.decide_and_write(node, transactional_id, &command, facts)
     }
 
     /// Adds participants. Answers CONCURRENT_TRANSACTIONS only after `patience`: meanwhile the markers of the
@@ -130,9 +156,9 @@ impl Coordinator {
         identity: Identity,
         partition: &TopicPartition,
     ) -> Result<(), ErrorCode> {
-        coordinated(node, transactional_id)?;
-        let machines = self.lock();
-        let machine = machines.get(transactional_id).ok_or(ErrorCode::InvalidProducerIdMapping)?;
+        let mut shards = self.lock();
+        let shard = loaded(node, &mut shards, coordinated(node, transactional_id)?)?;
+        let machine = shard.machines.get(transactional_id).ok_or(ErrorCode::InvalidProducerIdMapping)?;
         machine.verify(identity, partition)
     }
 
@@ -161,8 +187,10 @@ impl Coordinator {
 
     /// Every transactional id, by name.
     pub(crate) fn summaries(&self) -> Vec<TransactionSummary> {
-        let machines = self.lock();
-        let mut all: Vec<_> = machines.iter().map(|(id, machine)| summary(id, machine.record())).collect();
+        let shards = self.lock();
+        let current = shards.values().filter(|shard| shard.led.is_current());
+        let machines = current.flat_map(|shard| &shard.machines);
+        let mut all: Vec<_> = machines.map(|(id, machine)| summary(id, machine.record())).collect();
         all.sort_by(|a, b| a.transactional_id.cmp(&b.transactional_id));
         all
     }
@@ -173,35 +201,19 @@ impl Coordinator {
         node: &Arc<Node>,
         transactional_id: &str,
     ) -> Result<TransactionSummary, ErrorCode> {
-        coordinated(node, transactional_id)?;
-        let machines = self.lock();
+        let mut shards = self.lock();
+        let shard = loaded(node, &mut shards, coordinated(node, transactional_id)?)?;
         let (id, machine) =
-            machines.get_key_value(transactional_id).ok_or(ErrorCode::TransactionalIdNotFound)?;
+            shard.machines.get_key_value(transactional_id).ok_or(ErrorCode::TransactionalIdNotFound)?;
         Ok(summary(id, machine.record()))
-    }
-
-    /// Replays a partition of the log; what was decided and not completed sends its markers again.
-    fn load(&self, node: &Arc<Node>, partition: &Arc<Partition>) {
-        let mut machines = self.lock();
-        let loaded = match replay_log(partition) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                let (topic, topic_id, partition) = (&partition.topic, partition.topic_id, partition.index);
-                warn!(%topic, %topic_id, %partition, %error, "cannot load transactions");
-                return;
-            }
-        };
-        for (id, record) in loaded {
-            start_markers(node, &id, &record, partition);
-            machines.insert(id, Transaction::replay(record));
-        }
     }
 
     fn end_late_ones(&self, node: &Arc<Node>) {
         let open: Vec<Arc<str>> = {
-            let machines = self.lock();
-            let is_open = |machine: &Transaction| matches!(machine.record().state, State::Ongoing(_));
-            machines.iter().filter(|(_, machine)| is_open(machine)).map(|(id, _)| Arc::clone(id)).collect()
+            let shards = self.lock();
+            let is_open = |machine: &Transaction| machine.undecided().is_some();
+            let machines = shards.values().flat_map(|shard| &shard.machines);
+            machines.filter(|(_, machine)| is_open(machine)).map(|(id, _)| Arc::clone(id)).collect()
         };
         for id in open {
             if let Err(code) = self.apply(node, &id, &Command::CheckTimeOut) {
@@ -216,53 +228,103 @@ impl Coordinator {
         transactional_id: &str,
         command: &Command,
     ) -> Result<Identity, ErrorCode> {
-        let partition = coordinated(node, transactional_id)?;
-        self.decide_and_write(node, self.lock(), &partition, transactional_id, command, facts(node))
+        let facts = facts(node);
+        let mut shards = self.lock();
+        let shard = loaded(node, &mut shards, coordinated(node, transactional_id)?)?;
+        shard.decide_and_write(node, transactional_id, command, facts)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shards> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shard {
+    /// Replays a partition of the log; what was decided and not completed sends its markers again. Errors:
+    /// CORRUPT_MESSAGE.
+    fn load(node: &Arc<Node>, led: Led) -> Result<Shard, ErrorCode> {
+        let records = replay_log(&led).map_err(|error| {
+            let (topic, topic_id, partition) = (&led.topic, led.topic_id, led.index);
+            warn!(%topic, %topic_id, %partition, %error, "a partition of the transaction log is damaged");
+            ErrorCode::CorruptMessage
+        })?;
+        let mut machines = BTreeMap::new();
+        for (id, record) in records {
+            if !is_planted(Bug::DecidedTransactionForgotten) {
+                start_markers(node, &id, &record, &led);
+            }
+            machines.insert(id, Transaction::replay(record));
+        }
+        Ok(Shard { led, machines })
     }
 
     fn decide_and_write(
-        &self,
+        &mut self,
         node: &Arc<Node>,
-        mut machines: MutexGuard<'_, HashMap<Arc<str>, Transaction>>,
-        partition: &Arc<Partition>,
         transactional_id: &str,
         command: &Command,
         facts: Facts,
     ) -> Result<Identity, ErrorCode> {
         let (id, machine) =
-            machines.get_key_value(transactional_id).ok_or(ErrorCode::InvalidProducerIdMapping)?;
+            self.machines.get_key_value(transactional_id).ok_or(ErrorCode::InvalidProducerIdMapping)?;
         let (id, decision) = (Arc::clone(id), machine.decide(command, facts)?);
         match decision {
             Decision::Keep(identity) => Ok(identity),
-            Decision::Write(record) => write(&mut machines, partition, &id, record),
+            Decision::Write(record) => self.write(&id, record),
             Decision::WriteAndSendMarkers(record) => {
                 if *command == Command::CheckTimeOut {
                     info!(transactional_id, "transaction timed out and is aborted");
                 }
-                let identity = write(&mut machines, partition, &id, record.clone())?;
-                start_markers(node, &id, &record, partition);
+                let identity = self.write(&id, record.clone())?;
+                start_markers(node, &id, &record, &self.led);
                 Ok(identity)
             }
             Decision::AbortFirst(record) => {
-                write(&mut machines, partition, &id, record.clone())?;
-                start_markers(node, &id, &record, partition);
+                self.write(&id, record.clone())?;
+                start_markers(node, &id, &record, &self.led);
                 Err(ErrorCode::ConcurrentTransactions)
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Transaction>> {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Appends a record and replays it. Errors: NOT_COORDINATOR (deposed meanwhile; nothing has changed).
+    fn write(&mut self, id: &Arc<str>, record: TransactionRecord) -> Result<Identity, ErrorCode> {
+        let mut builder = BatchBuilder::new();
+        let (key, value) = (log::encode_key(id), log::encode_value(&record));
+        let failed = |_| ErrorCode::UnknownServerError;
+        builder.append(record.updated_ms, Some(&key), Some(&value), &[]).map_err(failed)?;
+        let batch = builder.build(&BatchMeta::default()).map_err(failed)?;
+        self.led.append(&batch, Origin::Coordinator).map_err(|code| match code {
+            ErrorCode::NotLeaderOrFollower => ErrorCode::NotCoordinator,
+            code => code,
+        })?;
+        let identity = record.identity;
+        self.machines.insert(Arc::clone(id), Transaction::replay(record));
+        Ok(identity)
     }
 }
 
-/// Waits for the next check; false when the node stops.
-async fn tick(node: &Node, interval: Duration) -> bool {
-    let next: Instant = node.env.clock.now() + interval;
+/// The shard of a led partition, replayed from the log when this leadership has not been loaded yet.
+fn loaded<'a>(node: &Arc<Node>, shards: &'a mut Shards, led: Led) -> Result<&'a mut Shard, ErrorCode> {
+    let shard = match shards.entry(led.index) {
+        Entry::Vacant(entry) => entry.insert(Shard::load(node, led)?),
+        Entry::Occupied(mut entry) => {
+            if entry.get().led.epoch() != led.epoch() {
+                entry.insert(Shard::load(node, led)?);
+            }
+            entry.into_mut()
+        }
+    };
+    Ok(shard)
+}
+
+/// Waits for the next check, or for a change of leaderships; false when the node stops.
+async fn tick(node: &Node, changes: &mut watch::Receiver<u64>) -> bool {
     tokio::select! {
         biased;
         () = node.stop.cancelled() => false,
-        () = node.env.clock.sleep_until(next) => true,
+        changed = changes.changed() => changed.is_ok(),
+        () = node.env.clock.sleep(node.config.transaction_check_interval) => true,
     }
 }
 
@@ -272,31 +334,12 @@ fn facts(node: &Node) -> Facts {
 }
 
 /// The partition of the log that holds the id. Errors: NOT_COORDINATOR when another node leads it.
-fn coordinated(node: &Node, transactional_id: &str) -> Result<Arc<Partition>, ErrorCode> {
-    let index = node.cluster.transaction_partition(transactional_id);
-    let partition = index.and_then(|index| node.cluster.topics.partition(TRANSACTION_STATE_TOPIC, index));
-    partition.filter(|partition| node.leads(partition)).ok_or(ErrorCode::NotCoordinator)
+fn coordinated(node: &Node, transactional_id: &str) -> Result<Led, ErrorCode> {
+    let index = node.cluster.transaction_partition(transactional_id).ok_or(ErrorCode::NotCoordinator)?;
+    node.led(TRANSACTION_STATE_TOPIC, index).map_err(|_| ErrorCode::NotCoordinator)
 }
 
-/// Appends a record and replays it.
-fn write(
-    machines: &mut HashMap<Arc<str>, Transaction>,
-    partition: &Partition,
-    id: &Arc<str>,
-    record: TransactionRecord,
-) -> Result<Identity, ErrorCode> {
-    let mut builder = BatchBuilder::new();
-    let (key, value) = (log::encode_key(id), log::encode_value(&record));
-    let failed = |_| ErrorCode::UnknownServerError;
-    builder.append(record.updated_ms, Some(&key), Some(&value), &[]).map_err(failed)?;
-    let batch = builder.build(&BatchMeta::default()).map_err(failed)?;
-    partition.append(&batch, Origin::Coordinator)?;
-    let identity = record.identity;
-    machines.insert(Arc::clone(id), Transaction::replay(record));
-    Ok(identity)
-}
-
-fn start_markers(node: &Arc<Node>, id: &Arc<str>, record: &TransactionRecord, partition: &Partition) {
+fn start_markers(node: &Arc<Node>, id: &Arc<str>, record: &TransactionRecord, led: &Led) {
     let (open, ended, outcome) = match &record.state {
         State::PrepareCommit(open, ended) => (open, ended, Outcome::Commit),
         State::PrepareAbort(open, ended) => (open, ended, Outcome::Abort),
@@ -308,7 +351,7 @@ fn start_markers(node: &Arc<Node>, id: &Arc<str>, record: &TransactionRecord, pa
         transactional_id: Arc::clone(id),
         marker: ended.marker,
         outcome,
-        coordinator_epoch: partition.leadership().epoch.0,
+        led: led.clone(),
         partitions: open.partitions.clone(),
     };
     node.spawn(format!("markers {id}"), TaskKind::Service, markers::write_all(Arc::clone(node), job));
@@ -317,8 +360,8 @@ fn start_markers(node: &Arc<Node>, id: &Arc<str>, record: &TransactionRecord, pa
 /// The last record of every transactional id in a partition of the log.
 fn replay_log(
     partition: &Partition,
-) -> Result<HashMap<Arc<str>, TransactionRecord>, Box<dyn std::error::Error>> {
-    let mut found = HashMap::new();
+) -> Result<BTreeMap<Arc<str>, TransactionRecord>, Box<dyn std::error::Error>> {
+    let mut found = BTreeMap::new();
     let mut from = partition.ends().log_start;
     loop {
         let read = partition.read(from, LOAD_BYTES, Isolation::ReadUncommitted)?;
@@ -332,6 +375,12 @@ fn replay_log(
             }
         }
     }
+}
+
+/// What a partition of the log says of every transactional id, whoever leads it; nothing when it is damaged.
+pub(crate) fn recorded(log: &Partition) -> Vec<TransactionSummary> {
+    let records = replay_log(log).unwrap_or_default();
+    records.iter().map(|(id, record)| summary(id, record)).collect()
 }
 
 fn summary(id: &Arc<str>, record: &TransactionRecord) -> TransactionSummary {

@@ -9,10 +9,12 @@ use kafka_protocol::messages::write_txn_markers_request::{WritableTxnMarker, Wri
 use kafka_protocol::messages::{self, TopicName, WriteTxnMarkersRequest, WriteTxnMarkersResponse};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{NodeId, PartitionIndex};
+use sharestream_base::planted::{Bug, is_planted};
 use tracing::{debug, warn};
 
 use super::state::{Identity, Outcome, TopicPartition};
 use crate::error::ErrorCode;
+use crate::log::Led;
 use crate::node::Node;
 
 const WRITE_TXN_MARKERS_VERSION: i16 = 1;
@@ -28,20 +30,24 @@ pub(crate) struct Job {
     pub(crate) marker: Identity,
     /// Commit or abort.
     pub(crate) outcome: Outcome,
-    /// Incarnation of this coordinator.
-    pub(crate) coordinator_epoch: i32,
+    /// The leadership under which this coordinator decided.
+    pub(crate) led: Led,
     /// Where they go.
     pub(crate) partitions: BTreeSet<TopicPartition>,
 }
 
 /// Writes all markers, retrying for as long as it takes, then completes the transaction. Ends early only when the
-/// node stops; the next coordinator then finds the decision in the log and starts again.
+/// node stops or is deposed; the next coordinator then finds the decision in the log and starts again.
 pub(crate) async fn write_all(node: Arc<Node>, job: Job) {
     let mut left = job.partitions.clone();
     let mut backoff = BACKOFF_FIRST;
     loop {
+        if !job.led.is_current() {
+            debug!(transactional_id = %job.transactional_id, "markers are left to the next coordinator");
+            return;
+        }
         left = write_round(&node, &job, left).await;
-        if left.is_empty() {
+        if left.is_empty() || is_planted(Bug::MarkersNotRepeated) {
             node.transactions.markers_written(&node, &job.transactional_id, job.marker);
             return;
         }
@@ -62,14 +68,19 @@ async fn write_round(
     partitions: BTreeSet<TopicPartition>,
 ) -> BTreeSet<TopicPartition> {
     let mut by_leader: BTreeMap<NodeId, BTreeSet<TopicPartition>> = BTreeMap::new();
+    let mut leaderless = BTreeSet::new();
     for participant in partitions {
-        match node.cluster.leader_of(&participant.topic, participant.partition) {
+        let Some(partition) = node.cluster.topics.partition(&participant.topic, participant.partition) else {
+            // Its topic was deleted, and its records with it.
+            debug!(topic = %participant.topic, partition = %participant.partition, "participant is gone");
+            continue;
+        };
+        match partition.leader() {
             Some(leader) => {
                 by_leader.entry(leader).or_default().insert(participant);
             }
-            // Its topic was deleted, and its records with it.
             None => {
-                debug!(topic = %participant.topic, partition = %participant.partition, "participant is gone")
+                leaderless.insert(participant);
             }
         }
     }
@@ -83,7 +94,7 @@ async fn write_round(
             }
         }
     });
-    join_all(calls).await.into_iter().flatten().collect()
+    join_all(calls).await.into_iter().flatten().chain(leaderless).collect()
 }
 
 fn request(job: &Job, partitions: &BTreeSet<TopicPartition>) -> WriteTxnMarkersRequest {
@@ -100,7 +111,7 @@ fn request(job: &Job, partitions: &BTreeSet<TopicPartition>) -> WriteTxnMarkersR
         .with_producer_id(messages::ProducerId(job.marker.producer_id.0))
         .with_producer_epoch(job.marker.epoch.0)
         .with_transaction_result(job.outcome == Outcome::Commit)
-        .with_coordinator_epoch(job.coordinator_epoch)
+        .with_coordinator_epoch(job.led.epoch().0)
         .with_topics(topics.collect());
     WriteTxnMarkersRequest::default().with_markers(vec![marker])
 }

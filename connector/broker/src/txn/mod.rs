@@ -9,5 +9,5 @@ mod log;
 mod markers;
 mod state;
 
-pub(crate) use coordinator::{Coordinator, TransactionSummary};
+pub(crate) use coordinator::{Coordinator, TransactionSummary, recorded};
 pub(crate) use state::{Command, Identity, Outcome, TopicPartition};

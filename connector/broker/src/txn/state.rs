@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sharestream_base::ids::{PartitionIndex, ProducerEpoch, ProducerId};
+use sharestream_base::planted::{Bug, is_planted};
 
 use crate::error::ErrorCode;
 use crate::log::TransactionVersion;
@@ -289,7 +290,8 @@ impl Transaction {
     fn init(&self, expected: Option<Identity>, timeout_ms: i32, facts: Facts) -> Result<Decision, ErrorCode> {
         let current = self.record.identity;
         let restart = |previous| {
-            let successor = current.successor(facts.fresh_id);
+            let successor =
+                if is_planted(Bug::InitKeepsEpoch) { current } else { current.successor(facts.fresh_id) };
             let record = self.next(successor, State::Empty { previous }, facts);
             Ok(Decision::Write(TransactionRecord { timeout_ms, ..record }))
         };
@@ -460,19 +462,25 @@ impl Transaction {
         self.next(ran_as.successor(facts.fresh_id), State::PrepareAbort(open, ended), facts)
     }
 
-    fn check_time_out(&self, facts: Facts) -> Decision {
+    /// The open transaction, as long as its end is not decided: only then may its time run out.
+    pub(crate) fn undecided(&self) -> Option<&Open> {
         match &self.record.state {
-            State::Ongoing(open)
-                if facts.now_ms.saturating_sub(open.started_ms) >= i64::from(self.record.timeout_ms) =>
-            {
-                Decision::WriteAndSendMarkers(self.abort(open.clone(), EndedBy::TimeOut, facts))
-            }
-            State::Ongoing(_)
-            | State::Empty { .. }
+            State::Ongoing(open) => Some(open),
+            State::PrepareCommit(open, _) if is_planted(Bug::TimeOutAfterPrepare) => Some(open),
+            State::Empty { .. }
             | State::PrepareCommit(..)
             | State::PrepareAbort(..)
             | State::CompleteCommit(_)
-            | State::CompleteAbort(_) => Decision::Keep(self.record.identity),
+            | State::CompleteAbort(_) => None,
+        }
+    }
+
+    fn check_time_out(&self, facts: Facts) -> Decision {
+        let is_late =
+            |open: &&Open| facts.now_ms.saturating_sub(open.started_ms) >= i64::from(self.record.timeout_ms);
+        match self.undecided().filter(is_late) {
+            Some(open) => Decision::WriteAndSendMarkers(self.abort(open.clone(), EndedBy::TimeOut, facts)),
+            None => Decision::Keep(self.record.identity),
         }
     }
 

@@ -7,7 +7,7 @@
 //! Only the tasks of the connection and a caller whose answer is late make the last move. It completes every
 //! waiting request with the reason; nothing leaves the poisoned state.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Answers that are owed. `W` is what waits for one.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum InFlight<W> {
         /// Id of the next request.
         next_id: i32,
         /// Who waits, by correlation id.
-        waiting: HashMap<i32, W>,
+        waiting: BTreeMap<i32, W>,
     },
     /// The connection is of no use any more.
     Poisoned {
@@ -33,7 +33,7 @@ pub(crate) struct Unexpected(pub(crate) i32);
 impl<W> InFlight<W> {
     /// An open connection without requests.
     pub(crate) fn new() -> Self {
-        InFlight::Open { next_id: 0, waiting: HashMap::new() }
+        InFlight::Open { next_id: 0, waiting: BTreeMap::new() }
     }
 
     /// Takes the next correlation id for a request that is about to be sent.
@@ -67,7 +67,7 @@ impl<W> InFlight<W> {
     pub(crate) fn poison(&mut self, why: &str) -> Vec<W> {
         match self {
             InFlight::Open { waiting, .. } => {
-                let waiters = waiting.drain().map(|(_, waiter)| waiter).collect();
+                let waiters = std::mem::take(waiting).into_values().collect();
                 *self = InFlight::Poisoned { reason: why.to_owned() };
                 waiters
             }

@@ -21,7 +21,7 @@ fn pair(env: &Env) -> (Connection, FakeBroker) {
         request_timeout: Duration::from_secs(30),
     };
     let versions = AgreedVersions::agree([(FindCoordinatorRequest::KEY, 0, VERSION)]);
-    let connection = Connection::start(Box::new(ours), &env, options, versions);
+    let connection = Connection::start(Box::new(ours), env, options, versions);
     let decoder = frame::FrameDecoder::new(frame::FRAME_BYTES_MAX);
     (connection, FakeBroker { io: theirs, decoder, buffer: BytesMut::new() })
 }

@@ -3,7 +3,7 @@
 mod answers;
 mod sending;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -11,6 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use kafka_protocol::messages::{ProduceResponse, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{NodeId, Offset, PartitionIndex};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{ErrorKind, Instant};
 use sharestream_wire::records::{BatchBuilder, BatchMeta, Compression};
 
@@ -138,7 +139,7 @@ pub struct BatchWriter {
     given_up: Option<Identity>,
     topics: Vec<TopicSlots>,
     slots: Vec<Slot>,
-    links: HashMap<NodeId, Link>,
+    links: BTreeMap<NodeId, Link>,
     answers: FuturesUnordered<BoxFuture<'static, (Sent, Result<ProduceResponse>)>>,
     written: Vec<Written>,
     unacknowledged_bytes: usize,
@@ -168,7 +169,7 @@ impl BatchWriter {
             given_up: None,
             topics: Vec::new(),
             slots: Vec::new(),
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             answers: FuturesUnordered::new(),
             written: Vec::new(),
             unacknowledged_bytes: 0,
@@ -291,7 +292,13 @@ impl BatchWriter {
         for slot in 0..self.slots.len() {
             self.seal(slot)?;
         }
-        self.drive(0).await?;
+        let transactional =
+            self.identity.as_ref().is_some_and(|identity| identity.transactional_id.is_some());
+        if is_planted(Bug::FlushDoesNotWait) && transactional {
+            self.send_ready().await?;
+        } else {
+            self.drive(0).await?;
+        }
         Ok(std::mem::take(&mut self.written))
     }
 

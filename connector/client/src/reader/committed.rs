@@ -1,6 +1,6 @@
 //! Leaves aborted records and control batches out of what a read-committed fetch returned (KIP-98). Pure.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::Offset;
@@ -19,7 +19,7 @@ pub fn committed_records(fetched: &FetchedPartition) -> Result<Vec<&RawBatch>> {
     let mut aborted = fetched.aborted.clone();
     aborted.sort_by_key(|(_, first)| *first);
     let mut aborted = aborted.into_iter().peekable();
-    let mut aborting = HashSet::new();
+    let mut aborting = BTreeSet::new();
     let mut committed = Vec::with_capacity(fetched.batches.len());
     for batch in &fetched.batches {
         let header = &batch.header;

@@ -7,9 +7,8 @@ use std::time::Duration;
 use kafka_protocol::messages::{GroupId, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{MemberEpoch, PartitionIndex, TopicId};
-use sharestream_base::{CancellationToken, ErrorKind, OwnedTask, TaskKind};
+use sharestream_base::{CancellationToken, ErrorKind, OwnedTask, TaskKind, watch};
 use sharestream_wire::KafkaError;
-use tokio::sync::watch;
 
 use super::membership::{Effect, Event, Heartbeat, Membership};
 use super::session::PartitionKey;

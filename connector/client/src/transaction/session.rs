@@ -9,6 +9,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{NodeId, ProducerEpoch, ProducerId};
+use sharestream_base::planted::{Bug, is_planted};
 
 use super::stage::{self, StagingOrder};
 use super::state::{Event, Identity, Outcome, State};
@@ -277,12 +278,17 @@ impl TransactionSession {
             let error = match self.end_once(&request, &mut on_sent).await {
                 Ok(next) => {
                     self.end_unknown = false;
+                    let next = if is_planted(Bug::ReusedProducerEpoch) { identity } else { next };
                     return self.apply(Event::Ended(next));
                 }
                 Err(error) => error,
             };
             if error.kind() == ErrorKind::Indeterminate {
                 self.end_unknown = true;
+                if is_planted(Bug::LostEndTxnAnswerIsSuccess) && outcome == Outcome::Commit {
+                    let producer_epoch = ProducerEpoch(identity.producer_epoch.0 + 1);
+                    return self.apply(Event::Ended(Identity { producer_epoch, ..identity }));
+                }
             }
             if error.is_retriable() {
                 self.client.reroute(&self.coordinator, &error);

@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{CheckpointId, NodeId};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_client::{AcknowledgementBatch, Client, KafkaError, ShareAcknowledgements, StagingOrder};
 use sharestream_core::commit::{
     AckMode, CommitProtocol, CommitReceipt, CommitStep, LastCommitted, RecoverRequest, SealedEpoch,
 };
-use sharestream_core::decision::{Decisions, MemberDecisions, ShareMember};
+use sharestream_core::decision::{Decision, Decisions, MemberDecisions, ShareMember};
 
 use super::transactions::Transactions;
 use crate::source::acknowledge_type;
@@ -123,7 +124,15 @@ fn staging_calls(decided: &[MemberDecisions], separately: bool) -> Vec<StagingCa
 fn acknowledgements_of(decisions: &Decisions) -> ShareAcknowledgements {
     let mut acknowledgements = ShareAcknowledgements::default();
     for (partition, range) in decisions.ranges() {
-        let batch = AcknowledgementBatch::uniform(range.first, range.last, acknowledge_type(range.decision));
+        if is_planted(Bug::GapNotStaged) && range.decision == Decision::Gap {
+            continue;
+        }
+        let last = if is_planted(Bug::LastOffsetNotStaged) {
+            range.first.max(range.last.plus(-1))
+        } else {
+            range.last
+        };
+        let batch = AcknowledgementBatch::uniform(range.first, last, acknowledge_type(range.decision));
         let key = (partition.topic_id, partition.partition);
         acknowledgements.partitions.entry(key).or_default().push(batch);
     }
@@ -199,7 +208,7 @@ impl CommitProtocol for TransactionalCommit {
 mod tests {
     use sharestream_base::ids::{MemberEpoch, Offset, PartitionIndex, TopicId};
     use sharestream_client::AcknowledgeType;
-    use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
+    use sharestream_core::decision::{DecidedRange, SourcePartition};
 
     use super::*;
 

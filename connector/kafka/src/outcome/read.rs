@@ -2,11 +2,12 @@
 //!
 //! Reading committed would wait for any hung replica; and a record's verdict must be known, not its visibility.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{Offset, PartitionIndex, ProducerId};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader};
 use sharestream_wire::murmur2::partition_for_key;
 use sharestream_wire::records::control::{self, ControlMarker};
@@ -50,7 +51,7 @@ pub struct OutcomeLog {
     key_prefix: Option<String>,
     outcomes: Vec<JudgedOutcome>,
     /// Records without a marker yet, by producer, as indexes of `outcomes`.
-    open: HashMap<ProducerId, Vec<usize>>,
+    open: BTreeMap<ProducerId, Vec<usize>>,
     modes: BTreeMap<String, ModeRecord>,
     /// The last owner of each replica, by key.
     owners: BTreeMap<String, OwnerRecord>,
@@ -190,7 +191,12 @@ pub async fn read_outcomes(
     log: &mut OutcomeLog,
 ) -> Result<Offset> {
     let doing = || client_error(format!("read outcomes of {topic}/{partition}"));
-    let ends = client.admin().list_offsets(topic, &[partition], OffsetSpec::Latest).await.map_err(doing())?;
+    let latest = if is_planted(Bug::OutcomesReadToStableOffset) {
+        OffsetSpec::LatestStable
+    } else {
+        OffsetSpec::Latest
+    };
+    let ends = client.admin().list_offsets(topic, &[partition], latest).await.map_err(doing())?;
     let starts =
         client.admin().list_offsets(topic, &[partition], OffsetSpec::Earliest).await.map_err(doing())?;
     let missing = || Error::new(ErrorKind::Retry, format!("{topic}/{partition} told no offset"));

@@ -12,6 +12,18 @@ pub(super) struct OpenEpoch {
 }
 
 impl OpenEpoch {
+    /// A range of `decided` that this epoch holds already. Its lock was lost meanwhile, or the records could not
+    /// have been acquired again: handed on, their effects would be in the epoch's transaction twice.
+    pub(super) fn held_already(
+        &self,
+        decided: &[(SourcePartition, DecidedRange)],
+    ) -> Option<(SourcePartition, DecidedRange)> {
+        let held = |(partition, range): &&(SourcePartition, DecidedRange)| {
+            self.decisions.overlaps(*partition, range.first, range.last)
+        };
+        decided.iter().find(held).copied()
+    }
+
     /// Takes the decisions of a chunk that is handed on.
     pub(super) fn hand_on(
         &mut self,
@@ -32,5 +44,32 @@ impl OpenEpoch {
         let decided =
             if decisions.is_empty() { Vec::new() } else { vec![MemberDecisions { member, decisions }] };
         SourceReport { decided, record_count, byte_count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sharestream_base::ids::{MemberEpoch, Offset, PartitionIndex, TopicId};
+    use sharestream_core::decision::Decision;
+
+    use super::*;
+
+    fn range(index: i32, first: i64, last: i64) -> (SourcePartition, DecidedRange) {
+        let partition = SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(index) };
+        (partition, DecidedRange { first: Offset(first), last: Offset(last), decision: Decision::Accept })
+    }
+
+    #[test]
+    fn records_that_come_again_within_an_epoch_are_noticed() {
+        let mut epoch = OpenEpoch::default();
+        epoch.hand_on(&[range(0, 10, 19), range(1, 0, 4)], 15, 150);
+        assert_eq!(epoch.held_already(&[range(0, 20, 29), range(1, 5, 9), range(2, 10, 19)]), None);
+        // A lock that expired, and the same member acquired the records once more.
+        assert_eq!(epoch.held_already(&[range(0, 20, 29), range(1, 4, 9)]), Some(range(1, 4, 9)));
+        let member =
+            ShareMember { group_id: String::new(), member_id: String::new(), member_epoch: MemberEpoch(1) };
+        epoch.close(member);
+        // The next epoch may hold them: the brokers let only one of the two stage them.
+        assert_eq!(epoch.held_already(&[range(1, 4, 9)]), None);
     }
 }

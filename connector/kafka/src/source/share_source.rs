@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::CheckpointId;
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
@@ -49,6 +50,12 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the source is closed")
 }
 
+/// A lost lock ends the attempt at once: what was acquired may be with others already, or come to us once more, so
+/// an epoch that holds it cannot commit.
+fn lost(context: String) -> Result<()> {
+    if is_planted(Bug::LostLockCountedAsHeld) { Ok(()) } else { Err(Error::new(ErrorKind::Abort, context)) }
+}
+
 impl ShareSource {
     pub(super) fn new(
         consumer: ShareConsumer,
@@ -72,27 +79,33 @@ impl ShareSource {
         self.consumer.as_mut().ok_or_else(closed)
     }
 
-    /// A lost lock ends the attempt at once: what was acquired there may be with others already, so an epoch that
-    /// holds it cannot commit.
+    /// Locks that the consumer knows to be lost.
     fn check_locks(&mut self) -> Result<()> {
-        let lost = self.consumer()?.lost();
-        let Some(first) = lost.first() else { return Ok(()) };
-        let context = format!(
+        let locks = self.consumer()?.lost();
+        let Some(first) = locks.first() else { return Ok(()) };
+        lost(format!(
             "locks lost on {} partitions, first {}/{}: {:?}",
-            lost.len(),
+            locks.len(),
             first.topic_id,
             first.partition,
             first.reason
-        );
-        Err(Error::new(ErrorKind::Abort, context))
+        ))
     }
 
-    fn hand_on(&mut self, chunk: Chunk) -> SourceEvent {
+    /// Hands on what was acquired. A lock that expired while this process or its group stood still is lost without
+    /// notice; the records come again, to whoever asks first.
+    fn hand_on(&mut self, chunk: Chunk) -> Result<SourceEvent> {
+        if let Some((partition, range)) = self.epoch.held_already(&chunk.decided) {
+            lost(format!(
+                "offsets {} to {} of {}/{} were delivered again within an epoch: their locks were lost",
+                range.first, range.last, partition.topic_id, partition.partition
+            ))?;
+        }
         for (partition, range) in &chunk.decided {
             self.window.handed_on(*partition, range.first, range.last);
         }
         self.epoch.hand_on(&chunk.decided, chunk.record_count, chunk.byte_count);
-        SourceEvent::Records { rows: chunk.rows, rejected: chunk.rejected }
+        Ok(SourceEvent::Records { rows: chunk.rows, rejected: chunk.rejected })
     }
 
     fn member(&mut self) -> Result<ShareMember> {
@@ -141,14 +154,14 @@ impl Source for ShareSource {
     async fn next(&mut self) -> Result<SourceEvent> {
         self.check_locks()?;
         if let Some(chunk) = self.ready.pop_front() {
-            return Ok(self.hand_on(chunk));
+            return self.hand_on(chunk);
         }
         let records = self.consumer()?.poll().await.map_err(client_error("poll"))?;
         // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
         self.check_locks()?;
         self.reader.read(&records, &mut self.ready)?;
         match self.ready.pop_front() {
-            Some(chunk) => Ok(self.hand_on(chunk)),
+            Some(chunk) => self.hand_on(chunk),
             None => Ok(SourceEvent::Idle),
         }
     }
@@ -157,7 +170,13 @@ impl Source for ShareSource {
         self.check_locks()?;
         self.window.barrier(checkpoint);
         let member = self.member()?;
-        Ok(self.epoch.close(member))
+        let report = self.epoch.close(member);
+        if is_planted(Bug::AcknowledgedBeforeEndTxn) && self.mode == AckMode::AtLeastOnce {
+            for member in &report.decided {
+                self.acknowledge(checkpoint, member.decisions.ranges()).await?;
+            }
+        }
+        Ok(report)
     }
 
     fn in_flight(&self) -> InFlight {

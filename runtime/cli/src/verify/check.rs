@@ -3,7 +3,7 @@
 //! For every offset below the share-partition start offset it asks for exactly one fate, for every effect for the
 //! committed outcome that covers it, and for every outcome for its effects (DESIGN sections 1 and 9).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use sharestream_core::decision::{Decision, SourcePartition};
 
@@ -70,7 +70,7 @@ pub(crate) fn check(facts: &Facts) -> Report {
         overdue_transactions: facts.open_transactions.iter().filter(|open| open.overdue).count() as u64,
         ..Report::default()
     };
-    let mut claims: HashMap<SourcePartition, Vec<&Claim>> = HashMap::new();
+    let mut claims: BTreeMap<SourcePartition, Vec<&Claim>> = BTreeMap::new();
     for claim in &facts.claims {
         claims.entry(claim.source).or_default().push(claim);
     }
@@ -90,8 +90,8 @@ pub(crate) fn check(facts: &Facts) -> Report {
     report
 }
 
-fn by_source(effects: &[Effect]) -> HashMap<SourcePartition, Vec<&Effect>> {
-    let mut map: HashMap<SourcePartition, Vec<&Effect>> = HashMap::new();
+fn by_source(effects: &[Effect]) -> BTreeMap<SourcePartition, Vec<&Effect>> {
+    let mut map: BTreeMap<SourcePartition, Vec<&Effect>> = BTreeMap::new();
     for effect in effects {
         map.entry(effect.source).or_default().push(effect);
     }

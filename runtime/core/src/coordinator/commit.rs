@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{Clock, Elapsed, Instant, OwnedTask, Spawner, TaskKind};
 use sharestream_checkpoints::{
     CheckpointStore, CommitPermit, DecidedOffsets, JobKey, Manifest, ManifestRef, OffsetDecision, Owner,
@@ -77,6 +78,11 @@ pub(crate) async fn commit_epoch(
             return CommitEnd::Failed { error, may_abort };
         }
     };
+    if is_planted(Bug::CompletedBeforeEndTxn)
+        && let Err(error) = complete(epoch.manifest.as_ref(), tools).await
+    {
+        return CommitEnd::Failed { error, may_abort: true };
+    }
     step(CommitStep::BeforeEndTxn);
     if let Err(error) = protocol.commit(&epoch, permit).await {
         // Unknown means unknown: an abort could meet a transaction that is committed. The next attempt finds out.

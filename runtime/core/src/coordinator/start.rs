@@ -126,8 +126,7 @@ async fn recover_with_store(
         let context = format!("the checkpoint store was opened for {key}, the job is {id}");
         return Err(Error::new(ErrorKind::InvalidInput, context));
     }
-    let by = format!("process {}", std::process::id());
-    let owner = store.acquire_ownership(&by, env.clock.wall_ms()).await?;
+    let owner = store.acquire_ownership(&env.process_name(), env.clock.wall_ms()).await?;
     let recovery = Recovery::inspect(&store).await?;
     let request = RecoverRequest {
         job_epoch: owner.epoch,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::future::{try_join, try_join_all};
 use sharestream_base::ids::CheckpointId;
-use sharestream_base::{CancellationToken, Clock, Spawner, TaskKind, TaskSet};
-use tokio::sync::{mpsc, watch};
+use sharestream_base::{CancellationToken, Clock, Spawner, TaskKind, TaskSet, watch};
+use tokio::sync::mpsc;
 
 use super::logical::JobGraph;
 use crate::channel::{Bounds, Receiver, Sender, channel};

@@ -1,7 +1,7 @@
 //! The loop of a sink task.
 
 use sharestream_base::ids::CheckpointId;
-use tokio::sync::watch;
+use sharestream_base::watch;
 
 use super::context::{Interrupt, TaskContext, TaskEvent};
 use super::inputs::{Input, Inputs};

@@ -18,16 +18,14 @@ fn participants() -> BTreeSet<TopicPartition> {
 
 fn fresh(node: &Arc<Node>) -> Coordinator {
     let coordinator = Coordinator::new();
-    for partition in node.cluster.topics.by_name(TRANSACTION_STATE_TOPIC).unwrap().partitions() {
-        coordinator.load(node, partition);
-    }
+    coordinator.follow_leaderships(node);
     coordinator
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_coordinator_holds_what_the_log_says() {
     let broker = Broker::builder(Env::seeded(3)).start().await.unwrap();
-    let node = broker.node();
+    let node = &broker.node();
     for (n, ends) in [(0, None), (1, Some(Outcome::Commit)), (2, Some(Outcome::Abort)), (3, None)] {
         let id = format!("tx-{n}");
         let identity = node.transactions.init(node, &id, None, 60_000).unwrap();
@@ -53,7 +51,7 @@ async fn a_new_coordinator_holds_what_the_log_says() {
 #[tokio::test(start_paused = true)]
 async fn a_decision_without_completion_is_completed_after_recovery() {
     let broker = Broker::builder(Env::seeded(4)).start().await.unwrap();
-    let node = broker.node();
+    let node = &broker.node();
     let ran_as = node.transactions.init(node, "tx", None, 60_000).unwrap();
     let marker = Identity { epoch: ProducerEpoch(ran_as.epoch.0 + 1), ..ran_as };
     let version = TransactionVersion::V2;
@@ -66,9 +64,10 @@ async fn a_decision_without_completion_is_completed_after_recovery() {
         state: State::PrepareCommit(open, ended),
         updated_ms: 0,
     };
-    let partition = coordinated(node, "tx").unwrap();
-    write(&mut node.transactions.lock(), &partition, &Arc::from("tx"), record).unwrap();
-    node.transactions.load(node, &partition);
+    let led = coordinated(node, "tx").unwrap();
+    let (topic, index) = (TRANSACTION_STATE_TOPIC, led.index);
+    loaded(node, &mut node.transactions.lock(), led).unwrap().write(&Arc::from("tx"), record).unwrap();
+    node.cluster.move_leader(topic, index, node.id).unwrap();
     node.env.clock.sleep(Duration::from_millis(50)).await;
     assert_eq!(node.transactions.describe(node, "tx").unwrap().state, "CompleteCommit");
     assert_eq!(fresh(node).summaries()[0].state, "CompleteCommit");

@@ -1,6 +1,6 @@
 //! What the writer makes of the brokers' answers.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl BatchWriter {
                 return result;
             }
         };
-        let mut outcomes = HashMap::new();
+        let mut outcomes = BTreeMap::new();
         for topic in &response.responses {
             for partition in &topic.partition_responses {
                 outcomes.insert((topic.name.as_str().to_owned(), partition.index), partition);

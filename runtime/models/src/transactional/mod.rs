@@ -1,0 +1,142 @@
+//! Transactional mode: one Kafka transaction commits outputs, outcome record and share acknowledgements (KIP-1289).
+
+mod actions;
+mod bounds;
+mod broker;
+pub mod cases;
+mod incarnation;
+mod job;
+mod manifests;
+mod names;
+mod outcome_log;
+pub mod properties;
+mod recovery;
+pub mod removals;
+mod rules;
+mod share;
+mod state;
+mod transaction;
+
+use stateright::{Model, Property};
+
+pub use actions::{Action, ManifestAnswer, StageAnswer};
+pub use bounds::{Bounds, Faults};
+pub use incarnation::{
+    End, Ending, Incarnation, ManifestWrite, OpenEpoch, Phase, Planned, Recovery, Staging,
+};
+pub use manifests::{Corrupt, Manifest, ManifestName, ManifestRef, ManifestStore, Restored};
+pub use names::{
+    Checkpoint, IdSet, JobEpoch, PARTITIONS_MAX, PROCESSES, Process, ProducerEpoch, RECORDS_MAX, Record,
+    RecordSet, TRANSACTIONAL_IDS, TransactionalId,
+};
+pub use outcome_log::{LogEntry, OutcomesRead};
+pub use rules::Rules;
+pub use share::{DurableRecord, LeaderRecord, SharePartition, StageRequest, StageWrite, StagedBy};
+pub use state::{EndTxnRequest, History, State};
+pub use transaction::{
+    EndAnswer, InitAnswer, Outcome, Participant, Participants, Progress, Transaction, Verdict, WriteRefusal,
+    Writes,
+};
+
+/// The model: a configuration and the rules that are obeyed in it.
+#[derive(Clone, Debug, Default)]
+pub struct Transactional {
+    /// The rules.
+    pub rules: Rules,
+    /// The configuration.
+    pub bounds: Bounds,
+    /// If set, only the property of this name is asked for.
+    pub asked: Option<&'static str>,
+}
+
+impl Model for Transactional {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::initial(&self.bounds)]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for index in 0..PROCESSES {
+            let process = Process(index as u8);
+            match &state.process(process).phase {
+                Phase::NotStarted if self.may_start(state, process) => actions.push(Action::Start(process)),
+                Phase::NotStarted | Phase::Ended(_) => {}
+                Phase::Recovering(recovery) => self.recovery_actions(state, process, recovery, actions),
+                Phase::Running => self.running_actions(state, process, actions),
+            }
+            self.outside_actions(state, process, actions);
+        }
+        self.broker_actions(state, actions);
+        self.leader_moves(state, actions);
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        self.take(&mut next, action);
+        self.tidy(&mut next);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = properties::all();
+        properties.retain(|property| self.asked.is_none_or(|asked| asked == property.name));
+        properties
+    }
+
+    fn format_action(&self, action: &Action) -> String {
+        action.to_string()
+    }
+}
+
+impl Transactional {
+    fn take(&self, state: &mut State, action: Action) {
+        match action {
+            Action::Start(process) => self.start(state, process),
+            Action::Init(process, id) => self.init(state, process, id),
+            Action::ReadOwner(process) => self.read_owner(state, process),
+            Action::Decide(process) => self.decide(state, process),
+            Action::Acquire(process, record) => self.acquire(state, process, record),
+            Action::WriteOutputs(process, slot) => self.write_outputs(state, process, slot),
+            Action::WriteManifest(process, slot, answer) => self.write_manifest(state, process, slot, answer),
+            Action::ReadManifest(process, slot) => self.read_manifest(state, process, slot),
+            Action::WriteOutcome(process, slot) => self.write_outcome(state, process, slot),
+            Action::Stage(process, slot, partition) => self.stage(state, process, slot, partition),
+            Action::SendEnd(process, slot) => self.send_end(state, process, slot),
+            Action::GiveUpEnd(process, _) => self.give_up_end(state, process),
+            Action::AssumeAborted(process, slot) => self.assume_aborted(state, process, slot),
+            Action::AssumeCommitted(process, slot) => self.committed(state, process, slot),
+            Action::NoticeLostLocks(process) => {
+                self.abort_attempt(state, process, recovery::AbortCause::LocksLost);
+            }
+            Action::StageWriteArrives(write, answer) => self.stage_write_arrives(state, write, answer),
+            Action::EndArrives(request, is_answer_lost) => self.end_arrives(state, request, is_answer_lost),
+            Action::MarkerArrives(id, participant) => self.marker_arrives(state, id, participant),
+            Action::LeaderLearns(partition) => {
+                state.shares[partition].leader_learns(&self.rules);
+            }
+            Action::LocksOfDeadExpire(process) => self.lose_locks(state, process),
+            Action::TimeOutOfDead(id) => state.transactions[id.index()].time_out(),
+            Action::LateManifestLands(manifest) => {
+                state.late_manifests.retain(|other| *other != manifest);
+                state.manifests.create_if_absent(manifest);
+            }
+            Action::Crash(process) => self.crash(state, process),
+            Action::EndUnanswered(process, slot) => self.end_unanswered(state, process, slot),
+            Action::TimeOut(id) => {
+                state.faults_left.time_outs -= 1;
+                state.transactions[id.index()].time_out();
+            }
+            Action::LoseLocks(process) => {
+                state.faults_left.lost_locks -= 1;
+                self.lose_locks(state, process);
+            }
+            Action::MoveLeader(partition) => {
+                state.faults_left.leader_moves -= 1;
+                state.shares[partition].move_leader(&self.rules);
+            }
+            Action::SinkFails(process, slot) => self.sink_fails(state, process, slot),
+        }
+    }
+}
