@@ -19,7 +19,7 @@ pub struct Plan {
     pub nodes: usize,
     /// Partitions of the source topic.
     pub source_partitions: i32,
-    /// Partitions of the output topic; the dead letter topic has one.
+    /// Partitions of the output topic and of the dead letter topic.
     pub output_partitions: i32,
     /// Records that are produced.
     pub record_count: u64,
@@ -319,7 +319,7 @@ impl Plan {
         let worker_count = dice.pick(&[1, 1, 2, 2, 3]);
         let busy_for = dice.ms(5_000, 40_000);
         let all_stores = dice.chance(50);
-        let workers = (0..worker_count)
+        let workers: Vec<WorkerPlan> = (0..worker_count)
             .map(|index| WorkerPlan {
                 starts_at: if index == 0 { Duration::ZERO } else { dice.ms(0, 10_000) },
                 parallelism: dice.pick(&[1, 1, 2, 3]),
@@ -329,11 +329,13 @@ impl Plan {
                 stage_separately: dice.chance(50),
             })
             .collect();
+        let parallelism_max = workers.iter().map(|worker| worker.parallelism).max().unwrap_or(1);
         let mut plan = Plan {
             seed,
             nodes,
             source_partitions: dice.pick(&[1, 2, 3, 5]),
-            output_partitions: dice.pick(&[1, 2, 4]),
+            // Each sink subtask needs a partition of its own.
+            output_partitions: i32::try_from(parallelism_max).unwrap_or(1) + dice.pick(&[0, 0, 1, 3]),
             record_count: dice.between(20, 600),
             busy_for,
             batches_per_transaction: dice.pick(&[0, 2, 4]),

@@ -109,7 +109,7 @@ impl World {
                 self.after(Duration::ZERO, Action::StopWorker(worker));
             }
             Fault::KillNode { node, down } => {
-                self.kill_node(node);
+                self.kill_node(node).await;
                 self.after(down.min(Duration::from_secs(2)), Action::FailOver(node));
                 self.after(down, Action::StartNode(node));
             }

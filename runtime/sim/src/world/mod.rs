@@ -34,6 +34,9 @@ const START_MS: i64 = 1_767_225_600_000;
 /// How often the harness looks at its processes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Findings of the harness that are kept; what follows the first ones is their echo.
+const FINDINGS_MAX: usize = 20;
+
 /// How to run a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions {
@@ -102,8 +105,14 @@ impl World {
         let fabric = Fabric::new(&clock, rng.fork("network"), trace.clone());
         let bucket = Bucket::new(&clock, rng.fork("store"), trace.clone());
         let workers = plan.workers.iter().enumerate().map(|(index, plan)| WorkerSlot::new(index, plan)).collect();
+        let controller = Env {
+            clock: clock.clone(),
+            rng: rng.fork("controller"),
+            network: fabric.attach("controller"),
+            spawner: Spawner::system(),
+        };
         World {
-            nodes: Nodes::new(plan.nodes),
+            nodes: World::build_nodes(controller, plan.nodes),
             clock,
             rng,
             trace,
@@ -203,7 +212,7 @@ impl World {
         let topics = [
             (SOURCE, self.plan.source_partitions),
             (OUTPUT, self.plan.output_partitions),
-            (DEAD_LETTERS, 1),
+            (DEAD_LETTERS, self.plan.output_partitions),
         ];
         for (topic, partitions) in topics {
             let created = client.admin().create_topic(NewTopic::new(topic, partitions)).await;
@@ -220,7 +229,10 @@ impl World {
 
     fn find(&mut self, finding: Finding) {
         self.trace.note(format!("finding: {finding}"));
-        self.findings.push(finding);
+        // The same thing found again and again says nothing new.
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(finding);
+        }
     }
 
     fn gate(&mut self) -> Arc<crate::process::ProcessGate> {

@@ -94,7 +94,7 @@ impl World {
         slot.current = Some(Incarnation { host, gate, control, clock, lost_power, trap, task });
     }
 
-    fn elapsed_ms(&self) -> i64 {
+    pub(super) fn elapsed_ms(&self) -> i64 {
         i64::try_from(self.trace.elapsed().as_millis()).unwrap_or(0)
     }
 
