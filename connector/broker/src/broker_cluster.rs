@@ -18,7 +18,7 @@ use crate::server;
 ///
 /// Each node has its own [`Env`] (clock, chance, sockets, tasks) and its own listener; nodes speak to each other over
 /// the network, as clients do. What they share is what Kafka would replicate: the logs, the topics, who is alive and who
-/// leads what (ADR 0008).
+/// leads what (ADR 0009).
 ///
 /// - **Every append is durable before it is answered.** What was appended survives any death of any node; a partition
 ///   without a leader cannot be written or read until somebody leads it.

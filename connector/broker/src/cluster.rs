@@ -2,7 +2,7 @@
 //! ids are taken, how groups are set.
 //!
 //! In Kafka the controller quorum holds this and tells the brokers; here it is one shared value that every node reads at
-//! once. Records are in it as well, behind [`Topics`], since nothing is replicated (ADR 0008); what coordinators and
+//! once. Records are in it as well, behind [`Topics`], since nothing is replicated (ADR 0009); what coordinators and
 //! leaders keep in memory is not.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,6 +8,7 @@ mod raw;
 #[path = "../share_groups/fixtures.rs"]
 mod share;
 
+mod chaos;
 mod cluster;
 mod groups;
 mod leaders;
