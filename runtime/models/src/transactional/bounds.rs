@@ -23,6 +23,24 @@ pub struct Faults {
     pub manifest_faults: u8,
     /// The shard fails to write a stage write.
     pub failed_stage_writes: u8,
+    /// The outcome topic is deleted and created again.
+    pub outcome_topic_losses: u8,
+}
+
+impl Faults {
+    /// No faults.
+    pub const NONE: Faults = Faults {
+        crashes: 0,
+        takeovers: 0,
+        lost_answers: 0,
+        time_outs: 0,
+        lost_locks: 0,
+        leader_moves: 0,
+        sink_failures: 0,
+        manifest_faults: 0,
+        failed_stage_writes: 0,
+        outcome_topic_losses: 0,
+    };
 }
 
 /// Size of a configuration.

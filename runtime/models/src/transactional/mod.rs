@@ -4,6 +4,7 @@ mod actions;
 mod bounds;
 mod broker;
 pub mod cases;
+pub mod configurations;
 mod incarnation;
 mod job;
 mod manifests;
@@ -69,7 +70,7 @@ impl Model for Transactional {
             self.outside_actions(state, process, actions);
         }
         self.broker_actions(state, actions);
-        self.leader_moves(state, actions);
+        self.cluster_faults(state, actions);
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
@@ -104,7 +105,7 @@ impl Transactional {
             Action::WriteOutcome(process, slot) => self.write_outcome(state, process, slot),
             Action::Stage(process, slot, partition) => self.stage(state, process, slot, partition),
             Action::SendEnd(process, slot) => self.send_end(state, process, slot),
-            Action::GiveUpEnd(process, _) => self.give_up_end(state, process),
+            Action::GiveUpEnd(process, slot) => self.give_up_end(state, process, slot),
             Action::AssumeAborted(process, slot) => self.assume_aborted(state, process, slot),
             Action::AssumeCommitted(process, slot) => self.committed(state, process, slot),
             Action::NoticeLostLocks(process) => {
@@ -117,6 +118,10 @@ impl Transactional {
                 state.shares[partition].leader_learns(&self.rules);
             }
             Action::LocksOfDeadExpire(process) => self.lose_locks(state, process),
+            Action::ForgottenLockExpires(_, record) => {
+                let share = &mut state.shares[self.bounds.partition_of(record)];
+                share.leader[record.index()] = LeaderRecord::Available;
+            }
             Action::TimeOutOfDead(id) => state.transactions[id.index()].time_out(),
             Action::LateManifestLands(manifest) => {
                 state.late_manifests.retain(|other| *other != manifest);
@@ -135,6 +140,11 @@ impl Transactional {
             Action::MoveLeader(partition) => {
                 state.faults_left.leader_moves -= 1;
                 state.shares[partition].move_leader(&self.rules);
+            }
+            Action::LoseOutcomeTopic => {
+                state.faults_left.outcome_topic_losses -= 1;
+                state.outcome_log.clear();
+                state.is_outcome_topic_new = true;
             }
             Action::SinkFails(process, slot) => self.sink_fails(state, process, slot),
         }

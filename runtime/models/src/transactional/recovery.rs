@@ -9,6 +9,7 @@
 use super::Transactional;
 use super::actions::Action;
 use super::incarnation::{End, Incarnation, OpenEpoch, Phase, Recovery};
+use super::manifests::Corrupt;
 use super::names::{IdSet, Process, ProducerEpoch, Record, RecordSet, TransactionalId};
 use super::outcome_log;
 use super::state::State;
@@ -46,7 +47,7 @@ impl Transactional {
         }
         match recovery.high_watermark {
             Some(end) if recovery.is_owner_confirmed => {
-                let is_held_up = outcome_log::is_held_up(&state.outcome_log[..end]);
+                let is_held_up = outcome_log::is_held_up(state.outcomes_below(end));
                 if self.rules.outcomes_read_uncommitted || !is_held_up {
                     actions.push(Action::Decide(process));
                 }
@@ -153,12 +154,17 @@ impl Transactional {
     pub(super) fn decide(&self, state: &mut State, process: Process) {
         let recovery = Self::recovery_mut(state, process).clone();
         let end = recovery.high_watermark.expect("taken with the owner");
-        let outcomes = outcome_log::read(&state.outcome_log[..end]);
+        let outcomes = outcome_log::read(state.outcomes_below(end));
         let listed = recovery.listed_early.unwrap_or_else(|| state.manifests.clone());
         let is_owner = state.is_owner(process);
-        let Ok(restored) = state.manifests.recover(process, outcomes, &listed, &self.rules) else {
+        let is_topic_missed = state.is_outcome_topic_new && self.rules.recreated_outcome_topic_is_corrupt;
+        let decision = match is_topic_missed {
+            true => Err(Corrupt),
+            false => state.manifests.recover(process, outcomes, &listed, &self.rules),
+        };
+        let Ok(restored) = decision else {
             // Somebody else's deletions do not concern a process that is not the owner any more.
-            state.history.corrupt |= is_owner;
+            state.history.corrupt |= is_owner && !state.is_outcome_topic_new;
             return self.leave(state, process, End::Corrupt);
         };
         state.history.restored_another |= is_owner && restored.state != state.history.committed;
@@ -218,7 +224,7 @@ impl Transactional {
 
     /// The broker says that a producer epoch is not current. The owner is read before that is believed.
     pub(super) fn on_fenced(&self, state: &mut State, process: Process) {
-        match state.is_owner(process) {
+        match state.is_owner(process) && self.rules.fence_is_checked_with_owner {
             true => self.abort_attempt(state, process, AbortCause::Other),
             false => self.leave(state, process, End::Fenced),
         }

@@ -7,6 +7,7 @@
 //! Every end raises the producer epoch, and the markers carry the raised one.
 
 use super::names::{Checkpoint, Process, ProducerEpoch, RecordSet};
+use super::rules::Rules;
 
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -186,13 +187,13 @@ impl Transaction {
     }
 
     /// EndTxn(COMMIT). The same request again is answered like the first as long as the id has not moved on.
-    pub fn commit(&mut self, epoch: ProducerEpoch, is_epoch_checked: bool) -> EndAnswer {
+    pub fn commit(&mut self, epoch: ProducerEpoch, rules: &Rules) -> EndAnswer {
         match self.progress {
-            Progress::Ongoing(_) if epoch == self.epoch || !is_epoch_checked => {
+            Progress::Ongoing(_) if epoch == self.epoch || !rules.end_txn_checks_epoch => {
                 EndAnswer::Done { committed_now: Some(self.decide(Verdict::Commit)) }
             }
             Progress::Ending(Verdict::Commit, _) | Progress::Ended(Verdict::Commit)
-                if epoch.bumped() == self.epoch =>
+                if epoch.bumped() == self.epoch && rules.end_txn_is_idempotent =>
             {
                 EndAnswer::Done { committed_now: None }
             }
