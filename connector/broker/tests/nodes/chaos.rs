@@ -140,14 +140,16 @@ impl Worker<'_> {
             ..ShareFetchRequest::default()
         };
         let response = self.call(Some(leader), &request, 2).await?;
-        if response.error_code != 0 {
+        let mut data = response.responses.iter().flat_map(|topic| &topic.partitions);
+        if response.error_code != 0 || data.any(|data| data.error_code != 0) {
+            // A new session, without the partitions that this node does not lead any more.
             self.wires.remove(&leader);
             return None;
         }
         self.wires.get_mut(&leader)?.session_epoch += 1;
         let data = response.responses.iter().flat_map(|topic| &topic.partitions);
-        let data = data.filter(|data| data.partition_index == partition && data.error_code == 0);
-        let acquired = data.flat_map(|data| &data.acquired_records);
+        let acquired =
+            data.filter(|data| data.partition_index == partition).flat_map(|data| &data.acquired_records);
         Some(acquired.map(|range| (range.first_offset, range.last_offset)).collect())
     }
 
