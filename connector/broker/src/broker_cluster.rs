@@ -251,6 +251,20 @@ impl BrokerCluster {
         Ok(self.cluster.give_up(node))
     }
 
+    /// Deals what a live node leads out among the other live ones, and gives the number of partitions that moved: what a
+    /// controller does that has not heard of a node for too long. The node stays listed and may be given leaderships
+    /// again. With no other node alive nothing moves.
+    ///
+    /// Errors: InvalidInput (no such node; it is down: fail it over instead).
+    pub fn move_off(&self, node: NodeId) -> Result<usize> {
+        let seats = self.seats();
+        let seat = seats.get(&node).ok_or_else(|| unknown(node))?;
+        if seat.running.is_none() {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("node {node} is down")));
+        }
+        Ok(self.cluster.give_up(node))
+    }
+
     /// Makes a live node the leader of a partition, under the next leader epoch, which is given. Also when it leads
     /// already: then it loses what it had in memory of that partition, as in an election that it wins.
     ///

@@ -101,10 +101,12 @@ impl Cluster {
     }
 
     /// Deals what a node leads or led last out among the others that are alive; gives the number of partitions that
-    /// moved. With no other node alive the first one that starts takes them.
+    /// moved. With no other node alive the first one that starts takes those of a dead node.
     pub(crate) fn give_up(&self, node: NodeId) -> usize {
         let mut members = self.members_mut();
-        members.given_up.insert(node);
+        if !members.alive.contains_key(&node) {
+            members.given_up.insert(node);
+        }
         let others: Vec<NodeId> = members.alive.keys().copied().filter(|other| *other != node).collect();
         let mut turn = others.iter().copied().cycle();
         let mut moved = 0;

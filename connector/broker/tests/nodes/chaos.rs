@@ -13,7 +13,9 @@ use kafka_protocol::protocol::Request;
 use sharestream_base::ids::{NodeId, PartitionIndex};
 use sharestream_base::{BoxIo, Rng};
 use sharestream_wire::frame::{self, FrameDecoder};
-use sharestream_wire::messages::share_fetch::{FetchPartition, FetchTopic, ShareFetchRequest};
+use sharestream_wire::messages::share_fetch::{
+    FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest,
+};
 use sharestream_wire::txn_share_acknowledge::{
     TxnAcknowledgePartition, TxnAcknowledgeTopic, TxnShareAcknowledgeRequest,
 };
@@ -136,6 +138,10 @@ impl Worker<'_> {
                     partition_index: partition,
                     acknowledgement_batches: Vec::new(),
                 }],
+            }],
+            forgotten_topics_data: vec![ForgottenTopic {
+                topic_id: self.nodes.topic_id().0,
+                partitions: (0..PARTITIONS).filter(|other| *other != partition).collect(),
             }],
             ..ShareFetchRequest::default()
         };

@@ -61,6 +61,8 @@ async fn metadata_names_live_nodes_only_and_partitions_of_the_dead_have_no_leade
     nodes.cluster.start_node(dead).await.unwrap();
     assert_eq!(nodes.cluster.live_nodes(), NODES);
     assert!(nodes.cluster.partitions().iter().all(|one| one.leader != Some(dead)), "others lead them now");
+    assert!(nodes.cluster.move_off(NodeId(1)).unwrap() > 0);
+    assert!(nodes.cluster.partitions().iter().all(|one| one.leader != Some(NodeId(1))));
     nodes.cluster.shutdown().await;
 }
 
