@@ -1,4 +1,5 @@
-//! What is checked: configurations in which everything holds, and for each rule one in which its absence shows.
+//! What is checked: configurations in which everything holds, and for each rule one in which its absence
+//! shows.
 
 use super::actions::Action;
 use super::bounds::Bounds;
@@ -17,7 +18,7 @@ pub const STATES_MAX: usize = 6_000_000;
 pub const STATES_MAX_LARGE: usize = 80_000_000;
 
 /// What is asked of a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
     /// Does every state have every `always` property?
     Safety,
@@ -144,10 +145,22 @@ impl Removal {
         self.run_without(true, true, Some(removed), expected)
     }
 
-    /// Checks it with the rule, but without those that back it up: what shows in [`run`](Self::run) is the rule's
-    /// absence.
+    /// Checks it with the rule, but without those that back it up: what shows in [`run`](Self::run) is the
+    /// rule's absence.
     pub fn run_with_rule(&self) -> Row {
         self.run_without(false, true, None, Expected::Holds)
+    }
+
+    /// What [`run_with_rule`](Self::run_with_rule) leaves out and asks for, besides bounds and question.
+    pub fn checked_with_rule(&self) -> (Option<&'static str>, Option<&'static str>) {
+        (self.back_up.map(|others| others.label), self.asked())
+    }
+
+    fn asked(&self) -> Option<&'static str> {
+        match self.shows {
+            Shows::BrokenAtLast(property) => Some(property),
+            Shows::Broken(_) | Shows::Nothing(_) => None,
+        }
     }
 
     /// Checks it without the rule, but with those that back it up, if there are any.
@@ -169,11 +182,7 @@ impl Removal {
         if let Some(others) = self.back_up.filter(|_| back_up) {
             (others.leave_out)(&mut rules);
         }
-        let asked = match self.shows {
-            Shows::BrokenAtLast(property) => Some(property),
-            Shows::Broken(_) | Shows::Nothing(_) => None,
-        };
-        let model = Transactional { rules, bounds: self.bounds, asked };
+        let model = Transactional { rules, bounds: self.bounds, asked: self.asked() };
         let configuration = self.name.to_owned();
         let case = Case { model: "transactional", configuration, removed, expected, states_max: STATES_MAX };
         run(&model, self.question, case)

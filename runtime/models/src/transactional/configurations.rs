@@ -3,143 +3,108 @@
 use super::bounds::{Bounds, Faults};
 use super::cases::{Configuration, Question};
 
-const NONE: Faults = Faults::NONE;
-
 /// Configurations of the default run.
 pub fn all() -> Vec<Configuration> {
-    let base = Bounds::default();
-    let safety = |name, bounds| Configuration { name, bounds, question: Question::Safety };
-    let decided = |name, bounds| Configuration { name, bounds, question: Question::EverythingDecided };
+    [safety(), progress()].concat()
+}
+
+fn asks(question: Question, name: &'static str, bounds: Bounds) -> Configuration {
+    Configuration { name, bounds, question }
+}
+
+fn safety() -> Vec<Configuration> {
+    let safe = |name, bounds| asks(Question::Safety, name, bounds);
+    let crash = Faults::CRASH;
     vec![
-        safety("2 replicas, 3 records, 3 checkpoints", Bounds { records: 3, has_replica: true, ..base }),
-        safety(
-            "2 replicas, a leader that moves",
-            Bounds { has_replica: true, faults: Faults { leader_moves: 1, ..NONE }, ..base },
+        safe("2 replicas, 3 records, 3 checkpoints", Bounds::with_replica(3, Faults::NONE)),
+        safe("2 replicas, a leader that moves", Bounds::with_replica(2, Faults::LEADER_MOVE)),
+        safe(
+            "3 incarnations, 1 record, a zombie, a crash",
+            Bounds { records: 1, ..Bounds::of_job(3, Faults::ZOMBIE.and(crash)) },
         ),
-        safety(
-            "3 incarnations, 1 record, a zombie and a crash",
+        safe("a zombie, a lost answer", Bounds::of_job(2, Faults::ZOMBIE.and(Faults::LOST_ANSWER))),
+        safe(
+            "a crash, 2 lost answers",
+            Bounds::of_job(2, crash.and(Faults::LOST_ANSWER).and(Faults::LOST_ANSWER)),
+        ),
+        safe(
+            "a crash, a manifest fault, lost locks",
+            Bounds::of_job(2, crash.and(Faults::MANIFEST_FAULT).and(Faults::LOST_LOCKS)),
+        ),
+        safe(
+            "2 replicas, 1 record, a leader that learns late and moves, a time-out",
             Bounds {
-                incarnations: 3,
-                faults: Faults { takeovers: 1, crashes: 1, ..NONE },
-                records: 1,
-                ..base
-            },
-        ),
-        safety(
-            "2 incarnations, a zombie, a lost EndTxn or stage answer",
-            Bounds { incarnations: 2, faults: Faults { takeovers: 1, lost_answers: 1, ..NONE }, ..base },
-        ),
-        safety(
-            "2 incarnations, a crash, 2 lost answers",
-            Bounds { incarnations: 2, faults: Faults { crashes: 1, lost_answers: 2, ..NONE }, ..base },
-        ),
-        safety(
-            "2 replicas, a late leader, its move, a time-out",
-            Bounds {
-                has_replica: true,
-                records: 1,
                 leader_learns_late: true,
-                faults: Faults { leader_moves: 1, time_outs: 1, ..NONE },
-                ..base
+                ..Bounds::with_replica(1, Faults::LEADER_MOVE.and(Faults::TIME_OUT))
             },
         ),
-        safety(
-            "2 replicas, a crash, lost locks, a failed stage write",
+        safe(
+            "2 replicas, 1 record, a crash, lost locks, a failed stage write",
             Bounds {
-                has_replica: true,
                 incarnations: 2,
-                records: 1,
-                faults: Faults { crashes: 1, lost_locks: 1, failed_stage_writes: 1, ..NONE },
-                ..base
+                ..Bounds::with_replica(1, crash.and(Faults::LOST_LOCKS).and(Faults::FAILED_STAGE_WRITE))
             },
         ),
-        safety(
+        safe(
             "2 source partitions, lost locks, a failing sink, a lost answer, a time-out",
             Bounds {
                 partitions: 2,
-                faults: Faults { lost_locks: 1, sink_failures: 1, lost_answers: 1, time_outs: 1, ..NONE },
-                ..base
+                faults: Faults::LOST_LOCKS
+                    .and(Faults::SINK_FAILURE)
+                    .and(Faults::LOST_ANSWER)
+                    .and(Faults::TIME_OUT),
+                ..Bounds::default()
             },
         ),
-        safety(
-            "2 incarnations, a crash, a manifest fault, lost locks",
-            Bounds {
-                incarnations: 2,
-                faults: Faults { crashes: 1, manifest_faults: 1, lost_locks: 1, ..NONE },
-                ..base
-            },
-        ),
-        safety(
-            "ids change, 2 incarnations, a zombie",
-            Bounds { incarnations: 2, ids_change: true, faults: Faults { takeovers: 1, ..NONE }, ..base },
-        ),
-        decided(
-            "2 incarnations, a crash, a lost answer",
-            Bounds {
-                incarnations: 2,
-                checkpoints: 8,
-                faults: Faults { crashes: 1, lost_answers: 1, ..NONE },
-                ..base
-            },
-        ),
-        decided(
-            "2 incarnations, a zombie",
-            Bounds {
-                incarnations: 2,
-                records: 1,
-                checkpoints: 6,
-                faults: Faults { takeovers: 1, ..NONE },
-                ..base
-            },
-        ),
-        decided(
-            "2 replicas, 2 incarnations, a crash, a failed stage write, a time-out",
-            Bounds {
-                has_replica: true,
-                incarnations: 2,
-                records: 1,
-                checkpoints: 8,
-                faults: Faults { crashes: 1, failed_stage_writes: 1, time_outs: 1, ..NONE },
-                ..base
-            },
-        ),
-        decided(
-            "a late leader, its move, lost locks, a lost answer",
-            Bounds {
-                checkpoints: 8,
-                is_pipelined: false,
-                leader_learns_late: true,
-                faults: Faults { leader_moves: 1, lost_locks: 1, lost_answers: 1, ..NONE },
-                ..base
-            },
-        ),
-        Configuration {
-            name: "2 replicas, a crash of either",
-            bounds: Bounds {
-                has_replica: true,
-                incarnations: 2,
-                records: 2,
-                faults: Faults { crashes: 2, ..NONE },
-                ..base
-            },
-            question: Question::RecoveryEndsAlone,
-        },
+        safe("ids change, a zombie", Bounds { ids_change: true, ..Bounds::of_job(2, Faults::ZOMBIE) }),
     ]
 }
 
-/// Further configurations of the large run: minutes.
-pub fn large() -> Vec<Configuration> {
-    let safety = |name, bounds| Configuration { name, bounds, question: Question::Safety };
+fn progress() -> Vec<Configuration> {
+    let decided = |name, bounds| asks(Question::EverythingDecided, name, Bounds { checkpoints: 8, ..bounds });
+    let crash = Faults::CRASH;
     vec![
-        safety("large: 3 incarnations, a replica, every fault once", Bounds::large()),
-        safety(
-            "large: 3 incarnations, 3 records, a zombie, a crash, a lost answer",
+        decided("a crash, a lost answer", Bounds::of_job(2, crash.and(Faults::LOST_ANSWER))),
+        asks(
+            Question::EverythingDecided,
+            "1 record, a zombie",
+            Bounds { records: 1, checkpoints: 6, ..Bounds::of_job(2, Faults::ZOMBIE) },
+        ),
+        decided(
+            "2 replicas, 1 record, a crash, a failed stage write, a time-out",
             Bounds {
-                incarnations: 3,
-                records: 3,
-                faults: Faults { takeovers: 1, crashes: 1, lost_answers: 1, ..NONE },
-                ..Bounds::default()
+                incarnations: 2,
+                ..Bounds::with_replica(1, crash.and(Faults::FAILED_STAGE_WRITE).and(Faults::TIME_OUT))
             },
+        ),
+        decided(
+            "not pipelined, a leader that learns late and moves, lost locks, a lost answer",
+            Bounds {
+                is_pipelined: false,
+                leader_learns_late: true,
+                ..Bounds::of_job(1, Faults::LEADER_MOVE.and(Faults::LOST_LOCKS).and(Faults::LOST_ANSWER))
+            },
+        ),
+        asks(
+            Question::RecoveryEndsAlone,
+            "2 replicas, 2 crashes",
+            Bounds { incarnations: 2, ..Bounds::with_replica(2, crash.and(crash)) },
+        ),
+    ]
+}
+
+/// Further configurations of the large run: minutes each.
+pub fn large() -> Vec<Configuration> {
+    let safe = |name, bounds| asks(Question::Safety, name, bounds);
+    vec![
+        safe("large: 3 incarnations, 2 records, a zombie, a crash", Bounds::large()),
+        safe(
+            "large: 2 replicas, a time-out, a leader that moves",
+            Bounds::with_replica(2, Faults::TIME_OUT.and(Faults::LEADER_MOVE)),
+        ),
+        safe(
+            "large: 3 records, a zombie, a lost answer",
+            Bounds { records: 3, ..Bounds::of_job(2, Faults::ZOMBIE.and(Faults::LOST_ANSWER)) },
         ),
     ]
 }

@@ -290,8 +290,8 @@ impl Transactional {
         state.outcome_log.push(LogEntry::Outcome { id, writer: process, checkpoint, manifest });
     }
 
-    /// TxnShareAcknowledge: the leader checks the locks, registers its share-state partition with the transaction,
-    /// and sends the write to the shard.
+    /// TxnShareAcknowledge: the leader checks the locks, registers its share-state partition with the
+    /// transaction, and sends the write to the shard.
     pub(super) fn stage(&self, state: &mut State, process: Process, slot: usize, partition: usize) {
         let epoch = *state.epoch_mut(process, slot);
         let records = self.share_of(&epoch, partition);
@@ -332,8 +332,8 @@ impl Transactional {
         }
     }
 
-    /// Whether all records of the epoch are durably staged under its own transaction, which is open: nothing but the
-    /// process itself would abort it.
+    /// Whether all records of the epoch are durably staged under its own transaction, which is open: nothing
+    /// but the process itself would abort it.
     fn is_staged_under_open_transaction(
         &self,
         state: &State,

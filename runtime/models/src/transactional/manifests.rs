@@ -13,8 +13,8 @@ pub struct ManifestName {
     pub job_epoch: JobEpoch,
 }
 
-/// Name and content hash, as an outcome record carries them. The state stands for the hash: two manifests with equal
-/// states restore the same job.
+/// Name and content hash, as an outcome record carries them. The state stands for the hash: two manifests
+/// with equal states restore the same job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ManifestRef {
     /// The name.

@@ -38,8 +38,8 @@ pub struct OutcomesRead {
     pub highest_seen: Checkpoint,
 }
 
-/// Reads `entries`, which end at the high watermark, uncommitted, and judges the job's records by their markers: the
-/// first marker of the same id that follows. A record without one counts as not committed.
+/// Reads `entries`, which end at the high watermark, uncommitted, and judges the job's records by their
+/// markers: the first marker of the same id that follows. A record without one counts as not committed.
 pub fn read(entries: &[LogEntry]) -> OutcomesRead {
     let mut found = OutcomesRead { last_committed: None, highest_seen: Checkpoint(0) };
     for (position, entry) in entries.iter().enumerate() {
@@ -52,8 +52,8 @@ pub fn read(entries: &[LogEntry]) -> OutcomesRead {
     found
 }
 
-/// Whether some transaction, of whomever, has a record in `entries` and no marker yet: a reader of committed records
-/// would not get past it.
+/// Whether some transaction, of whomever, has a record in `entries` and no marker yet: a reader of committed
+/// records would not get past it.
 pub fn is_held_up(entries: &[LogEntry]) -> bool {
     entries.iter().enumerate().any(|(position, entry)| match *entry {
         LogEntry::Outcome { id, .. } => verdict_of(id, &entries[position..]).is_none(),

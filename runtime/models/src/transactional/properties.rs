@@ -45,7 +45,8 @@ pub(super) fn all() -> Vec<Property<Transactional>> {
 }
 
 impl Transactional {
-    /// Whether every record is acknowledged and nothing is open: no transaction, no marker, no pending record.
+    /// Whether every record is acknowledged and nothing is open: no transaction, no marker, no pending
+    /// record.
     pub fn is_all_decided(&self, state: &State) -> bool {
         let is_done = |record: Record| state.is_acknowledged(record, &self.bounds);
         self.bounds.all_records().iter().all(is_done)
@@ -53,8 +54,8 @@ impl Transactional {
             && state.stage_writes.is_empty()
     }
 
-    /// Whether there are checkpoint ids left for every record and a spare one. Two incarnations that keep fencing each
-    /// other while one of them recovers could use up any number of them.
+    /// Whether there are checkpoint ids left for every record and a spare one. Two incarnations that keep
+    /// fencing each other while one of them recovers could use up any number of them.
     pub fn has_room(&self, state: &State) -> bool {
         let in_memory = state.processes.iter().map(|incarnation| incarnation.next.0);
         let stored = state.manifests.iter().map(|manifest| manifest.reference.name.checkpoint.0 + 1);

@@ -4,7 +4,8 @@
 //! take ownership, list pending manifests -> InitProducerId for each id, until it succeeds
 //!   -> read the owner again (not me: Fenced) -> take the high watermark -> read the outcomes, decide -> run
 //! ```
-//! An abort in place goes the same way, but it reads the owner first, since a fence by the broker is not the last word.
+//! An abort in place goes the same way, but it reads the owner first, since a fence by the broker is not the
+//! last word.
 
 use super::Transactional;
 use super::actions::Action;
@@ -199,8 +200,8 @@ impl Transactional {
         }
     }
 
-    /// Gives up all open epochs and recovers in place. Records that were not staged are kept in memory under their
-    /// locks; those that may have been staged are forgotten.
+    /// Gives up all open epochs and recovers in place. Records that were not staged are kept in memory under
+    /// their locks; those that may have been staged are forgotten.
     pub(super) fn abort_attempt(&self, state: &mut State, process: Process, cause: AbortCause) {
         let mut kept = RecordSet::EMPTY;
         for epoch in state.process(process).slots.iter().flatten() {

@@ -19,8 +19,9 @@ pub struct Rules {
     pub every_slot_is_fenced: bool,
     /// InitProducerId also for the transactional ids that pending manifests name.
     pub ids_of_pending_manifests_are_fenced: bool,
-    /// InitProducerId also for all transactional ids of earlier owners, which their owner records would have to name.
-    /// DESIGN lacks this rule; it matters only where the naming of ids changes between two incarnations.
+    /// InitProducerId also for all transactional ids of earlier owners, which their owner records would have
+    /// to name. DESIGN lacks this rule; it matters only where the naming of ids changes between two
+    /// incarnations.
     pub ids_of_earlier_owners_are_fenced: bool,
     /// Recovery repeats InitProducerId until it succeeds, that is until the older transaction is resolved.
     pub recovery_waits_for_init: bool,
@@ -32,8 +33,8 @@ pub struct Rules {
     pub outcomes_read_uncommitted: bool,
     /// The committed outcome decides on a pending manifest; without it, pending means that it never happened.
     pub outcome_decides_pending_manifest: bool,
-    /// An outcome topic other than the one that the job began with is `Corrupt`: absence proves nothing. The id must be
-    /// kept where it does not get lost with the topic.
+    /// An outcome topic other than the one that the job began with is `Corrupt`: absence proves nothing. The
+    /// id must be kept where it does not get lost with the topic.
     pub recreated_outcome_topic_is_corrupt: bool,
     /// A last outcome that is neither that of the newest manifest nor that of its predecessor is `Corrupt`.
     pub unexplained_outcome_is_corrupt: bool,

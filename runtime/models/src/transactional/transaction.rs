@@ -18,8 +18,8 @@ pub enum Verdict {
     Abort,
 }
 
-/// A partition that takes part in a transaction and gets its marker. The output partitions are left out: what they
-/// hold counts from the moment the coordinator has decided.
+/// A partition that takes part in a transaction and gets its marker. The output partitions are left out: what
+/// they hold counts from the moment the coordinator has decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Participant {
     /// The partition of the outcome topic.
@@ -85,8 +85,8 @@ pub struct Outcome {
     pub state: RecordSet,
 }
 
-/// What an open transaction holds. It is no part of the coordinator: the model keeps it here to know what a commit
-/// brings about.
+/// What an open transaction holds. It is no part of the coordinator: the model keeps it here to know what a
+/// commit brings about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Writes {
     /// Who wrote.
@@ -136,7 +136,8 @@ pub enum EndAnswer {
 pub enum InitAnswer {
     /// Everything older is resolved; the caller has the new producer epoch.
     Taken(ProducerEpoch),
-    /// CONCURRENT_TRANSACTIONS: an older transaction is being ended, perhaps because of this request; try again.
+    /// CONCURRENT_TRANSACTIONS: an older transaction is being ended, perhaps because of this request; try
+    /// again.
     StillEnding,
 }
 
@@ -161,7 +162,8 @@ impl Transaction {
         matches!(self.progress, Progress::Empty | Progress::Ended(_))
     }
 
-    /// Adds a write of `writer` to the transaction, which it begins if needed. `participant` is none for outputs.
+    /// Adds a write of `writer` to the transaction, which it begins if needed. `participant` is none for
+    /// outputs.
     pub fn write(
         &mut self,
         epoch: ProducerEpoch,
