@@ -5,3 +5,4 @@ pub mod explore;
 pub mod fingerprint;
 pub mod progress;
 pub mod report;
+pub mod transactional;
