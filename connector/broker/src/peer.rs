@@ -64,8 +64,8 @@ impl PeerError {
     }
 }
 
-/// Attempts to reach a coordinator that may be moving: the caller looks it up anew each time, for a bounded time. Only
-/// for requests whose repetition changes nothing.
+/// Attempts to reach a coordinator that may be moving: the caller looks it up anew each time, for a bounded time.
+/// Only for requests whose repetition changes nothing.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     deadline: Instant,

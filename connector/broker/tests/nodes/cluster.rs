@@ -1,5 +1,5 @@
-//! Three nodes on one in-memory network, with topics `t` and `orders` of three partitions: partition 0 on node 1 or the
-//! like, found by asking.
+//! Three nodes on one in-memory network, with topics `t` and `orders` of three partitions: partition 0 on node 1 or
+//! the like, found by asking.
 
 use std::time::Duration;
 
