@@ -17,8 +17,8 @@ use crate::server;
 /// Several nodes of the embedded broker in one process, for tests of what happens when some of them go.
 ///
 /// Each node has its own [`Env`] (clock, chance, sockets, tasks) and its own listener; nodes speak to each other over
-/// the network, as clients do. What they share is what Kafka would replicate: the logs, the topics, who is alive and who
-/// leads what (ADR 0008).
+/// the network, as clients do. What they share is what Kafka would replicate: the logs, the topics, who is alive and
+/// who leads what (ADR 0009).
 ///
 /// - **Every append is durable before it is answered.** What was appended survives any death of any node; a partition
 ///   without a leader cannot be written or read until somebody leads it.
@@ -172,11 +172,12 @@ impl BrokerCluster {
         addresses.join(",")
     }
 
-    /// Starts a node that is down, as a new incarnation in the environment that it had. It leads again, under the next
-    /// leader epochs, what has no leader and waits for it; what a fail-over or a move gave to others stays there.
+    /// Starts a node that is down, as a new incarnation in the environment that it had. It leads again, under the
+    /// next leader epochs, what has no leader and waits for it; what a fail-over or a move gave to others stays
+    /// there.
     ///
-    /// Errors: InvalidInput (no such node; it is up; its address cannot be bound). Calls that start or end the same node
-    /// must not overlap. Not cancel safe.
+    /// Errors: InvalidInput (no such node; it is up; its address cannot be bound). Calls that start or end the same
+    /// node must not overlap. Not cancel safe.
     pub async fn start_node(&self, node: NodeId) -> Result<()> {
         let env = self.seats().get(&node).map(|seat| seat.env.clone());
         self.start_node_in(node, env.ok_or_else(|| unknown(node))?).await
@@ -210,8 +211,8 @@ impl BrokerCluster {
         Ok(())
     }
 
-    /// Stops a node in good order: the others take over what it leads, or nobody when it was the last; its connections
-    /// are closed and its tasks are joined.
+    /// Stops a node in good order: the others take over what it leads, or nobody when it was the last; its
+    /// connections are closed and its tasks are joined.
     ///
     /// Errors: InvalidInput (no such node; it is down). Cancel safe: the node is down at once, only the wait is cut.
     pub async fn stop_node(&self, node: NodeId) -> Result<()> {
@@ -238,8 +239,8 @@ impl BrokerCluster {
         Ok(())
     }
 
-    /// Deals what a dead node led out among the live ones, and gives the number of partitions that moved. With no node
-    /// alive the first one that starts takes all.
+    /// Deals what a dead node led out among the live ones, and gives the number of partitions that moved. With no
+    /// node alive the first one that starts takes all.
     ///
     /// Errors: InvalidInput (no such node; it is up: move its leaderships instead).
     pub fn fail_over(&self, node: NodeId) -> Result<usize> {
@@ -247,6 +248,20 @@ impl BrokerCluster {
         let seat = seats.get(&node).ok_or_else(|| unknown(node))?;
         if seat.running.is_some() {
             return Err(Error::new(ErrorKind::InvalidInput, format!("node {node} is up")));
+        }
+        Ok(self.cluster.give_up(node))
+    }
+
+    /// Deals what a live node leads out among the other live ones, and gives the number of partitions that moved:
+    /// what a controller does that has not heard of a node for too long. The node stays listed and may be given
+    /// leaderships again. With no other node alive nothing moves.
+    ///
+    /// Errors: InvalidInput (no such node; it is down: fail it over instead).
+    pub fn move_off(&self, node: NodeId) -> Result<usize> {
+        let seats = self.seats();
+        let seat = seats.get(&node).ok_or_else(|| unknown(node))?;
+        if seat.running.is_none() {
+            return Err(Error::new(ErrorKind::InvalidInput, format!("node {node} is down")));
         }
         Ok(self.cluster.give_up(node))
     }

@@ -1,9 +1,9 @@
 //! What all nodes of one embedded cluster agree on: who is alive, who leads what, which topics exist, which producer
 //! ids are taken, how groups are set.
 //!
-//! In Kafka the controller quorum holds this and tells the brokers; here it is one shared value that every node reads at
-//! once. Records are in it as well, behind [`Topics`], since nothing is replicated (ADR 0008); what coordinators and
-//! leaders keep in memory is not.
+//! In Kafka the controller quorum holds this and tells the brokers; here it is one shared value that every node reads
+//! at once. Records are in it as well, behind [`Topics`], since nothing is replicated (ADR 0009); what coordinators
+//! and leaders keep in memory is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -89,8 +89,8 @@ impl Cluster {
         self.changed();
     }
 
-    /// A node is gone: it is not listed any more, and what it led has no leader. From now on nothing of it gets into a
-    /// log.
+    /// A node is gone: it is not listed any more, and what it led has no leader. From now on nothing of it gets into
+    /// a log.
     pub(crate) fn leave(&self, node: NodeId) {
         let mut members = self.members_mut();
         members.alive.remove(&node);
@@ -101,10 +101,12 @@ impl Cluster {
     }
 
     /// Deals what a node leads or led last out among the others that are alive; gives the number of partitions that
-    /// moved. With no other node alive the first one that starts takes them.
+    /// moved. With no other node alive the first one that starts takes those of a dead node.
     pub(crate) fn give_up(&self, node: NodeId) -> usize {
         let mut members = self.members_mut();
-        members.given_up.insert(node);
+        if !members.alive.contains_key(&node) {
+            members.given_up.insert(node);
+        }
         let others: Vec<NodeId> = members.alive.keys().copied().filter(|other| *other != node).collect();
         let mut turn = others.iter().copied().cycle();
         let mut moved = 0;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use kafka_protocol::protocol::Request;
 use sharestream_base::ids::NodeId;
-use sharestream_base::{BoxIo, Env};
+use sharestream_base::{BoxIo, Env, Instant};
 use sharestream_wire::frame::{self, FrameDecoder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -21,6 +21,9 @@ use crate::error::ErrorCode;
 const IDLE_MAX: usize = 32;
 /// Longest wait for an answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a coordinator that moves is looked for; clients wait longer than that for an answer.
+const ATTEMPTS_FOR: Duration = Duration::from_secs(2);
+const ATTEMPT_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 16 * 1024;
 
 /// A request to a peer gave no answer; it may or may not have been served.
@@ -59,6 +62,36 @@ impl PeerError {
             PeerError::Message { .. } => ErrorCode::UnknownServerError,
         }
     }
+}
+
+/// Attempts to reach a coordinator that may be moving: the caller looks it up anew each time, for a bounded time.
+/// Only for requests whose repetition changes nothing.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    deadline: Instant,
+    backoff: Duration,
+}
+
+impl Attempts {
+    /// From now on.
+    pub(crate) fn new(env: &Env) -> Self {
+        Attempts { deadline: env.clock.now() + ATTEMPTS_FOR, backoff: ATTEMPT_BACKOFF_FIRST }
+    }
+
+    /// Waits before another attempt; false when the refusal is final or the time is up.
+    pub(crate) async fn again(&mut self, env: &Env, code: ErrorCode) -> bool {
+        if !is_elsewhere(code) || env.clock.now() + self.backoff >= self.deadline {
+            return false;
+        }
+        env.clock.sleep(self.backoff).await;
+        self.backoff *= 2;
+        true
+    }
+}
+
+/// True when another node may coordinate by now.
+pub(crate) fn is_elsewhere(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::NotCoordinator | ErrorCode::CoordinatorNotAvailable)
 }
 
 struct Connection {

@@ -39,6 +39,7 @@ fn sharestream(arguments: &[&str]) -> Output {
 fn the_flights_job_runs_on_apache_kafka() {
     let Some(bootstrap) = bootstrap() else { return };
     // Names of its own, so that a cluster can be used twice.
+    #[allow(clippy::disallowed_methods, reason = "a real run: nothing is replayed")]
     let run = std::process::id();
     let (input, output, rejected) =
         (format!("flights-{run}"), format!("delayed-flights-{run}"), format!("flights-rejected-{run}"));

@@ -68,7 +68,9 @@ impl Check {
     /// The same without a rule: `property` must be found violated.
     fn without(mut self, rule: Rule, property: &'static str) -> Check {
         match &mut self.question {
-            Question::Safety(ledger) | Question::Decidable(ledger) => ledger.rules = ledger.rules.without(rule),
+            Question::Safety(ledger) | Question::Decidable(ledger) => {
+                ledger.rules = ledger.rules.without(rule)
+            }
             Question::Waits(waits) => waits.rules = waits.rules.without(rule),
         }
         Check { removed: Some(rule), expected: Expected::Broken(property), ..self }

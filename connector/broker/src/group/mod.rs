@@ -1,9 +1,9 @@
 //! The group coordinator: membership, assignment and settings of share groups (KIP-932).
 //!
 //! A group is coordinated by the leader of its partition of `__consumer_offsets`. Membership lives in memory, as
-//! everything here does: after a restart or a move of that leader members are unknown and join again. Kafka stores the
-//! group's epoch; here the upper half of it is the coordinator's leader epoch, so that no member epoch of an earlier
-//! incarnation is ever mistaken for one of this.
+//! everything here does: after a restart or a move of that leader members are unknown and join again. Kafka stores
+//! the group's epoch; here the upper half of it is the coordinator's leader epoch, so that no member epoch of an
+//! earlier incarnation is ever mistaken for one of this.
 
 pub(crate) mod assignor;
 pub(crate) mod config;

@@ -34,8 +34,8 @@ const ADD_PARTITIONS_VERSION: i16 = 5;
 
 /// A partition of a request.
 type Place = (TopicName, i32);
-/// The right to write to each partition of a request, as it was when the request came. A leadership that moves away and
-/// back while the coordinator is asked ends the request: what was verified for the earlier one does not count.
+/// The right to write to each partition of a request, as it was when the request came. A leadership that moves away
+/// and back while the coordinator is asked ends the request: what was verified for the earlier one does not count.
 type Rights = BTreeMap<Place, Result<Led, ErrorCode>>;
 /// What the coordinator said of each partition that it was asked about.
 type Verified = BTreeMap<Place, Result<VerificationGuard, ErrorCode>>;

@@ -21,6 +21,7 @@ use super::RequestContext;
 use crate::cluster::SHARE_STATE_TOPIC;
 use crate::error::{ErrorCode, code_of};
 use crate::node::Node;
+use crate::peer::Attempts;
 use crate::share::durable::ShareKey;
 use crate::share::leader::{LeaderWrite, ShareLeader};
 use crate::share::manager::{OwnedWrite, code_of_ack};
@@ -140,6 +141,21 @@ async fn check(
 /// Makes the state partitions participants of the transaction (step 10). The coordinator also knows whether producer
 /// id and epoch may still do so.
 async fn register(
+    node: &Node,
+    transactional_id: &str,
+    producer: (ProducerId, ProducerEpoch),
+    partitions: &BTreeSet<PartitionIndex>,
+) -> Result<(), ErrorCode> {
+    let mut attempts = Attempts::new(&node.env);
+    loop {
+        match register_once(node, transactional_id, producer, partitions).await {
+            Err(code) if attempts.again(&node.env, code).await => {}
+            answer => return answer,
+        }
+    }
+}
+
+async fn register_once(
     node: &Node,
     transactional_id: &str,
     (producer_id, producer_epoch): (ProducerId, ProducerEpoch),

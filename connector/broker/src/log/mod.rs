@@ -1,7 +1,7 @@
 //! Partition logs: record batches in memory, the state of their producers, and who may read how far.
 //!
-//! [`Partition`] is the handle that handlers hold, [`Led`] the right to write through it; [`PartitionLog`] is the pure state behind its lock. Nothing here
-//! waits: every call takes the lock for a short time and returns.
+//! [`Partition`] is the handle that handlers hold, [`Led`] the right to write through it; [`PartitionLog`] is the
+//! pure state behind its lock. Nothing here waits: every call takes the lock for a short time and returns.
 
 mod aborted;
 mod partition;

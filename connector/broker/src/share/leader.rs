@@ -86,8 +86,8 @@ impl ShareLeader {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The machine, while it may decide. Errors: NOT_LEADER_OR_FOLLOWER (closed or deposed: the caller's peer will look
-    /// again).
+    /// The machine, while it may decide. Errors: NOT_LEADER_OR_FOLLOWER (closed or deposed: the caller's peer will
+    /// look again).
     fn usable(&self) -> Result<MutexGuard<'_, Machine>, ErrorCode> {
         let machine = self.lock();
         if machine.closed || !self.log.is_current() {

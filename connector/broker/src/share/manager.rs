@@ -85,8 +85,8 @@ impl ShareManager {
                 }
             }
         };
-        let leader = slot.cell.get_or_try_init(|| load(node, key, log)).await?;
-        Ok(Arc::clone(leader))
+        let leader = slot.cell.get_or_try_init(|| load(node, key, log)).await;
+        leader.map(Arc::clone).map_err(for_client)
     }
 
     /// How a transaction ended, told by the share coordinator. What is not loaded learns it when it loads.
@@ -139,7 +139,7 @@ impl ShareManager {
             }
             leader.finish(write, *result, now);
         }
-        results
+        results.into_iter().map(|result| result.map_err(for_client)).collect()
     }
 
     /// Finishes writes that nobody waits for.
@@ -228,6 +228,16 @@ impl ShareManager {
             results[index] = result;
         }
         results
+    }
+}
+
+/// What a client is told when the share coordinator refuses, as in Kafka: a fenced leader is not the leader, and the
+/// client does not know that coordinator.
+fn for_client(code: ErrorCode) -> ErrorCode {
+    match code {
+        ErrorCode::FencedLeaderEpoch | ErrorCode::FencedStateEpoch => ErrorCode::NotLeaderOrFollower,
+        ErrorCode::NotCoordinator => ErrorCode::CoordinatorNotAvailable,
+        code => code,
     }
 }
 

@@ -101,8 +101,19 @@ impl ShareServices {
                 ticks = ticks.wrapping_add(1);
                 if ticks.is_multiple_of(TICKS_PER_SWEEP) {
                     owner.share.manager.drop_idle();
-                    owner.share.manager.refresh_pending(&owner).await;
                 }
+            }
+        });
+        // Apart from the timer: a share coordinator that does not answer must not hold the locks' time.
+        let asker = Arc::clone(node);
+        node.spawn("share-refresh", TaskKind::Service, async move {
+            loop {
+                tokio::select! {
+                    biased;
+                    () = asker.stop.cancelled() => return,
+                    () = asker.env.clock.sleep(TICK * TICKS_PER_SWEEP) => {}
+                }
+                asker.share.manager.refresh_pending(&asker).await;
             }
         });
     }

@@ -11,6 +11,7 @@ use super::{STATE_VERSION, Write, state_partition};
 use crate::cluster::SHARE_STATE_TOPIC;
 use crate::error::ErrorCode;
 use crate::node::Node;
+use crate::peer::{Attempts, is_elsewhere};
 use crate::share::durable::{DurableShare, ShareKey, StateBatch};
 
 /// A write for one share partition.
@@ -28,12 +29,32 @@ fn coordinator_of(node: &Node, key: &ShareKey) -> Result<NodeId, ErrorCode> {
     found.ok_or(ErrorCode::CoordinatorNotAvailable)
 }
 
-/// Makes writes durable: one request for each coordinating node and group, all at once. Results in the order of
-/// `writes`.
+/// Makes writes durable: one request for each coordinating node and group, all at once. A coordinator that moves is
+/// looked for a while: a write under one leader epoch may be repeated. Results in the order of `writes`.
 pub(crate) async fn write_states(node: &Node, writes: &[StateWrite]) -> Vec<Result<(), ErrorCode>> {
     let mut results: Vec<Result<(), ErrorCode>> = vec![Ok(()); writes.len()];
+    let mut left: Vec<usize> = (0..writes.len()).collect();
+    let mut attempts = Attempts::new(&node.env);
+    loop {
+        write_once(node, writes, &left, &mut results).await;
+        left.retain(|index| results[*index].is_err_and(is_elsewhere));
+        let Some(Err(code)) = left.first().map(|index| results[*index]) else { return results };
+        if !attempts.again(&node.env, code).await {
+            return results;
+        }
+    }
+}
+
+/// One attempt at the writes of `indexes`.
+async fn write_once(
+    node: &Node,
+    writes: &[StateWrite],
+    indexes: &[usize],
+    results: &mut [Result<(), ErrorCode>],
+) {
     let mut requests: BTreeMap<(NodeId, &str), Vec<usize>> = BTreeMap::new();
-    for (index, write) in writes.iter().enumerate() {
+    for index in indexes.iter().copied() {
+        let write = &writes[index];
         match coordinator_of(node, &write.key) {
             Ok(coordinator) => requests.entry((coordinator, &write.key.group)).or_default().push(index),
             Err(code) => results[index] = Err(code),
@@ -51,7 +72,6 @@ pub(crate) async fn write_states(node: &Node, writes: &[StateWrite]) -> Vec<Resu
             };
         }
     }
-    results
 }
 
 async fn call(
@@ -93,8 +113,23 @@ fn result_of(response: &write::WriteShareGroupStateResponse, key: &ShareKey) -> 
     }
 }
 
-/// Reads the durable state of a share partition. A leader epoch of 0 or more fences older leaders.
+/// Reads the durable state of a share partition. A leader epoch of 0 or more fences older leaders. A coordinator that
+/// moves is looked for a while.
 pub(crate) async fn read_state(
+    node: &Node,
+    key: &ShareKey,
+    leader_epoch: LeaderEpoch,
+) -> Result<DurableShare, ErrorCode> {
+    let mut attempts = Attempts::new(&node.env);
+    loop {
+        match read_once(node, key, leader_epoch).await {
+            Err(code) if attempts.again(&node.env, code).await => {}
+            answer => return answer,
+        }
+    }
+}
+
+async fn read_once(
     node: &Node,
     key: &ShareKey,
     leader_epoch: LeaderEpoch,

@@ -1,9 +1,9 @@
 //! The transactions that one node coordinates: machines by transactional id, and the timer that ends the late ones.
 //!
 //! A change is decided, appended to `__transaction_state` and replayed under one short lock; the answer follows, and
-//! markers are sent by a task of their own. Each led partition of the log is one [`Shard`], loaded when this node begins
-//! to lead it and dropped when it does not any more. The append is made under the leader epoch that was loaded, so what
-//! a deposed coordinator decides is neither written nor answered.
+//! markers are sent by a task of their own. Each led partition of the log is one [`Shard`], loaded when this node
+//! begins to lead it and dropped when it does not any more. The append is made under the leader epoch that was
+//! loaded, so what a deposed coordinator decides is neither written nor answered.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

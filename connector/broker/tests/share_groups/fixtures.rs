@@ -15,7 +15,7 @@ use kafka_protocol::messages::{
     TopicName, TransactionalId,
 };
 use kafka_protocol::protocol::Request;
-use sharestream_base::{BoxIo, Env};
+use sharestream_base::{BoxIo, Env, HostPort};
 use sharestream_broker::{Broker, BrokerConfig, RunningBroker};
 use sharestream_wire::frame::{self, FrameDecoder};
 use sharestream_wire::messages::AcknowledgementBatch;
@@ -43,8 +43,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) async fn open(broker: &RunningBroker, env: &Env) -> Self {
-        let io = env.network.connect(broker.address()).await.unwrap();
+    pub(crate) async fn open(address: &HostPort, env: &Env) -> Self {
+        let io = env.network.connect(address).await.unwrap();
         Connection { io, buffer: BytesMut::new(), correlation_id: 0 }
     }
 
@@ -92,7 +92,7 @@ impl Cluster {
     pub(crate) async fn start_with(config: BrokerConfig, partitions: i32, configs: &[(&str, &str)]) -> Self {
         let env = Env::system();
         let broker = Broker::builder(env.clone()).config(config).start().await.unwrap();
-        let mut admin = Connection::open(&broker, &env).await;
+        let mut admin = Connection::open(broker.address(), &env).await;
         let topic = CreatableTopic::default()
             .with_name(TopicName(TOPIC.into()))
             .with_num_partitions(partitions)
@@ -147,7 +147,7 @@ impl Cluster {
     }
 
     pub(crate) async fn member(&self, name: &str) -> Member {
-        let mut connection = Connection::open(&self.broker, &self.env).await;
+        let mut connection = Connection::open(self.broker.address(), &self.env).await;
         let request = ShareGroupHeartbeatRequest::default()
             .with_group_id(GroupId(GROUP.into()))
             .with_member_id(name.to_owned().into())
@@ -167,7 +167,7 @@ impl Cluster {
     }
 
     pub(crate) async fn transaction(&self, id: &str, timeout: Duration) -> Transaction {
-        let mut connection = Connection::open(&self.broker, &self.env).await;
+        let mut connection = Connection::open(self.broker.address(), &self.env).await;
         let request = InitProducerIdRequest::default()
             .with_transactional_id(Some(TransactionalId(id.to_owned().into())))
             .with_transaction_timeout_ms(i32::try_from(timeout.as_millis()).unwrap());
@@ -188,7 +188,7 @@ impl Cluster {
     }
 }
 
-async fn produce(
+pub(crate) async fn produce(
     connection: &mut Connection,
     partition: i32,
     count: usize,
@@ -226,8 +226,8 @@ pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) epoch: i32,
     pub(crate) session_epoch: i32,
-    topic_id: Uuid,
-    partitions: Vec<i32>,
+    pub(crate) topic_id: Uuid,
+    pub(crate) partitions: Vec<i32>,
 }
 
 fn batch(first: i64, last: i64, kind: i8) -> AcknowledgementBatch {
@@ -235,6 +235,18 @@ fn batch(first: i64, last: i64, kind: i8) -> AcknowledgementBatch {
 }
 
 impl Member {
+    /// Joins with epoch 0 and takes the epoch over.
+    pub(crate) async fn join(&mut self) -> i16 {
+        let request = ShareGroupHeartbeatRequest::default()
+            .with_group_id(GroupId(GROUP.into()))
+            .with_member_id(self.name.clone().into())
+            .with_member_epoch(0)
+            .with_subscribed_topic_names(Some(vec![TopicName(TOPIC.into())]));
+        let response = self.connection.call(request, 1).await;
+        self.epoch = response.member_epoch;
+        response.error_code
+    }
+
     pub(crate) async fn heartbeat(&mut self) -> i16 {
         let request = ShareGroupHeartbeatRequest::default()
             .with_group_id(GroupId(GROUP.into()))
@@ -269,6 +281,15 @@ impl Member {
         };
         self.session_epoch += 1;
         request
+    }
+
+    /// Fetches and gives the first error code, of the request or of a partition.
+    pub(crate) async fn fetch_code(&mut self, wait: Duration) -> i16 {
+        let request = self.fetch_request(&[], wait);
+        let response = self.connection.call(request, 2).await;
+        let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+        let codes = std::iter::once(response.error_code).chain(partitions.map(|data| data.error_code));
+        codes.into_iter().find(|code| *code != 0).unwrap_or(0)
     }
 
     pub(crate) async fn fetch_full(&mut self, acks: &[Ack], wait: Duration) -> ShareFetchResponse {

@@ -4,6 +4,7 @@
 
 mod chaos;
 mod delivery;
+#[allow(dead_code, reason = "the tests of several nodes use it too")]
 mod fixtures;
 mod speed;
 mod transactions;

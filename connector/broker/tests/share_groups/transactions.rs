@@ -181,7 +181,7 @@ async fn taking_over_the_transactional_id_aborts_what_was_staged() {
 
 async fn try_transaction(cluster: &Cluster, id: &str) -> Option<i16> {
     use kafka_protocol::messages::{InitProducerIdRequest, TransactionalId};
-    let mut connection = crate::fixtures::Connection::open(&cluster.broker, &cluster.env).await;
+    let mut connection = crate::fixtures::Connection::open(cluster.broker.address(), &cluster.env).await;
     let request = InitProducerIdRequest::default()
         .with_transactional_id(Some(TransactionalId(id.to_owned().into())))
         .with_transaction_timeout_ms(10_000);

@@ -172,7 +172,13 @@ async fn run_seed(seed: u64) {
         ][pick(3)];
         setup.part_faults.plan(fault, pick(12) as u32);
     }
-    let result = supervise(&setup).await;
+    let mut result = supervise(&setup).await;
+    while result.as_ref().is_err_and(|error| error.to_string().contains("planned")) {
+        // The fault hit the commit that decided the last record: the drain came before the answer that never did, and a
+        // job that drains is not started again by its supervisor.
+        assert!(setup.broker.all_decided(), "seed {seed}: {result:?}");
+        result = supervise(&setup).await;
+    }
     assert!(result.is_ok(), "seed {seed}: {result:?}");
     assert!(setup.broker.all_decided(), "seed {seed}");
     assert_eq!(setup.broker.open_count(), 0, "seed {seed}");

@@ -29,7 +29,8 @@ pub fn removals() -> Vec<Check> {
 
 fn core() -> Vec<Check> {
     let claims = |rule| Check::holds("ledger", "claims", ONE_RECORD).without(rule, ONE_EFFECT);
-    let no_ack = Check::holds("ledger", "claims", ONE_RECORD).without(Rule::NoAckOnLostAnswer, NO_ACK_WITHOUT_EFFECT);
+    let no_ack =
+        Check::holds("ledger", "claims", ONE_RECORD).without(Rule::NoAckOnLostAnswer, NO_ACK_WITHOUT_EFFECT);
     let dead = Scope { records: 1, crashes: 1, ..LIVE };
     vec![
         claims(Rule::ReadOwnPosition),
@@ -48,11 +49,12 @@ fn core() -> Vec<Check> {
 fn floors() -> Vec<Check> {
     let floors = |scope| Check::holds("ledger", "floors", scope);
     let any = |scope| Scope { compaction: Compaction::Anywhere, ..scope };
-    let two_floors = Scope { claims: 3, records: 2, floors: 2, ..FLOORS };
-    let keys = Scope { floors: 0, tombstones: 0, claims: 3, ..ONE_FLOOR };
+    let two_floors = Scope { claims: 3, records: 2, floors: 2, patient: true, ..FLOORS };
+    let keys = Scope { floors: 0, tombstones: 0, claims: 3, records: 2, ..ONE_FLOOR };
     let partly = Scope { records: 3, wide_claims: true, ..ONE_FLOOR };
     vec![
-        floors(Scope { records: 2, claims: 3, ..ONE_FLOOR }).without(Rule::FloorOverPrefix, NO_ACK_WITHOUT_EFFECT),
+        floors(Scope { records: 2, claims: 3, ..ONE_FLOOR })
+            .without(Rule::FloorOverPrefix, NO_ACK_WITHOUT_EFFECT),
         floors(ONE_FLOOR).without(Rule::FloorNotOverOpen, NO_ACK_WITHOUT_EFFECT),
         floors(ONE_FLOOR).without(Rule::TombstoneAfterFloor, ONE_EFFECT),
         floors(partly).without(Rule::TombstoneWhollyCovered, ONE_EFFECT),
@@ -72,7 +74,8 @@ fn recovery() -> Vec<Check> {
     let new_id = Scope { records: 1, claims: 2, floors: 0, tombstones: 0, ..MANIFESTS };
     vec![
         manifests(old_id).without(Rule::NewestClaimStays, RECOVERS_TRUTH),
-        manifests(Scope { recovery_trusts_floor: true, ..old_id }).without(Rule::NewestClaimStays, RECOVERS_TRUTH),
+        manifests(Scope { recovery_trusts_floor: true, ..old_id })
+            .without(Rule::NewestClaimStays, RECOVERS_TRUTH),
         manifests(new_id).without(Rule::FenceManifestOwner, RECOVERS_TRUTH),
     ]
 }

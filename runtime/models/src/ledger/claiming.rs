@@ -29,7 +29,9 @@ impl Ledger {
                 if self.verdict(state, id, own) == Verdict::Pass && self.may_stage(state, id, own) {
                     out.push(Action::SendCommit(id));
                 }
-                out.push(Action::Abort(id));
+                if !self.scope.patient || self.must_abort(state, id) {
+                    out.push(Action::Abort(id));
+                }
             }
             Phase::Committing(own) => {
                 if state.claim(own).fate == Fate::Committed {
@@ -38,7 +40,9 @@ impl Ledger {
                         out.push(Action::LearnCommitted { replica: id, acknowledges: false });
                     }
                 }
-                out.push(Action::LoseAnswer(id));
+                if !self.scope.patient {
+                    out.push(Action::LoseAnswer(id));
+                }
             }
         }
     }
@@ -141,6 +145,16 @@ impl Ledger {
             }
         }
         verdict
+    }
+
+    /// Whether arbitration, or a refused staging, leaves a replica no other way than to abort.
+    pub(super) fn must_abort(&self, state: &State, id: ReplicaId) -> bool {
+        let Phase::Claimed(own) = state.replica(id).phase else { return false };
+        match self.verdict(state, id, own) {
+            Verdict::Abort => true,
+            Verdict::Pass => !self.may_stage(state, id, own),
+            Verdict::Wait => false,
+        }
     }
 
     /// Sends EndTxn(COMMIT), after a transactional replica has staged its acknowledgements.

@@ -1,8 +1,7 @@
 //! Progress of ledger mode: which steps may be relied on, and which states have room left to be judged.
 
-use super::ids::ReplicaId;
-use super::state::{LOG_MAX, Phase, Reset, State};
-use super::{Action, Ledger, Verdict};
+use super::state::{LOG_MAX, Reset, State};
+use super::{Action, Ledger};
 use crate::progress::ProgressCheck;
 
 /// From every state every record can still be decided.
@@ -56,16 +55,6 @@ impl Ledger {
             | Action::WriteGeneration
             | Action::ResetOffsets
             | Action::WriteGenerationReady => true,
-        }
-    }
-
-    /// Whether arbitration, or a refused staging, leaves a replica no other way.
-    fn must_abort(&self, state: &State, id: ReplicaId) -> bool {
-        let Phase::Claimed(own) = state.replica(id).phase else { return false };
-        match self.verdict(state, id, own) {
-            Verdict::Abort => true,
-            Verdict::Pass => !self.may_stage(state, id, own),
-            Verdict::Wait => false,
         }
     }
 }

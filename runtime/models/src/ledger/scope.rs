@@ -17,6 +17,9 @@ pub struct Scope {
     pub new_ids: bool,
     /// Fences or time-outs that may hit the open transaction of a living owner.
     pub fences: u8,
+    /// Whether replicas abort only when they must and get an answer to every EndTxn. Fewer states; for configurations
+    /// that look for a counterexample which needs no such fault.
+    pub patient: bool,
     /// Whether replicas A and B share one transactional id: one of them is always a zombie.
     pub zombie_pair: bool,
     /// Whether the acknowledged set is followed. Off, acknowledgements are judged, but leave no trace.
@@ -76,6 +79,7 @@ impl Scope {
         crashes: 0,
         new_ids: true,
         fences: 0,
+        patient: false,
         zombie_pair: false,
         acks: false,
         archiving: false,

@@ -75,6 +75,8 @@ pub enum Action {
     LeaderLearns(usize),
     /// The broker gives back what a dead process held.
     LocksOfDeadExpire(Process),
+    /// The lock of a record that a living process has forgotten runs out, since nobody renews it.
+    ForgottenLockExpires(Process, Record),
     /// The coordinator aborts the transaction of a dead process.
     TimeOutOfDead(TransactionalId),
     /// A manifest write lands late.
@@ -89,6 +91,8 @@ pub enum Action {
     LoseLocks(Process),
     /// Leadership of a source partition moves.
     MoveLeader(usize),
+    /// The outcome topic is deleted and created again.
+    LoseOutcomeTopic,
     /// The sink fails before it has written the outputs.
     SinkFails(Process, usize),
 }
@@ -105,6 +109,7 @@ impl Action {
             | Action::TimeOut(_)
             | Action::LoseLocks(_)
             | Action::MoveLeader(_)
+            | Action::LoseOutcomeTopic
             | Action::SinkFails(..) => true,
             Action::Start(_)
             | Action::Init(..)
@@ -123,6 +128,7 @@ impl Action {
             | Action::MarkerArrives(..)
             | Action::LeaderLearns(_)
             | Action::LocksOfDeadExpire(_)
+            | Action::ForgottenLockExpires(..)
             | Action::TimeOutOfDead(_)
             | Action::LateManifestLands(_) => false,
         }
@@ -151,6 +157,7 @@ impl Action {
             | Action::MarkerArrives(..)
             | Action::LeaderLearns(_)
             | Action::LocksOfDeadExpire(_)
+            | Action::ForgottenLockExpires(..)
             | Action::TimeOutOfDead(_)
             | Action::LateManifestLands(_)
             | Action::Crash(_)
@@ -158,6 +165,7 @@ impl Action {
             | Action::TimeOut(_)
             | Action::LoseLocks(_)
             | Action::MoveLeader(_)
+            | Action::LoseOutcomeTopic
             | Action::SinkFails(..) => None,
         }
     }
@@ -223,6 +231,9 @@ impl fmt::Display for Action {
                 write!(f, "the leader of partition {partition} reads the durable state")
             }
             Action::LocksOfDeadExpire(p) => write!(f, "locks of dead {p} expire"),
+            Action::ForgottenLockExpires(p, record) => {
+                write!(f, "the lock of {record}, forgotten by {p}, expires")
+            }
             Action::TimeOutOfDead(id) => write!(f, "the coordinator aborts {id}, whose owner is dead"),
             Action::LateManifestLands(manifest) => {
                 write!(f, "a late manifest of checkpoint {} lands", manifest.reference.name.checkpoint.0)
@@ -234,6 +245,7 @@ impl fmt::Display for Action {
             Action::TimeOut(id) => write!(f, "the transaction of {id} times out, the coordinator aborts it"),
             Action::LoseLocks(p) => write!(f, "{p} loses all its locks"),
             Action::MoveLeader(partition) => write!(f, "leadership of partition {partition} moves"),
+            Action::LoseOutcomeTopic => write!(f, "the outcome topic is deleted and created again"),
             Action::SinkFails(p, slot) => write!(f, "{p} cannot write the outputs of slot {slot}"),
         }
     }

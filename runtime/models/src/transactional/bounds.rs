@@ -9,7 +9,8 @@ pub struct Faults {
     pub crashes: u8,
     /// A new incarnation starts although the old one goes on running.
     pub takeovers: u8,
-    /// The answer to an EndTxn or to a stage request is lost, or the request takes longer than the sender waits.
+    /// The answer to an EndTxn or to a stage request is lost, or the request takes longer than the sender
+    /// waits.
     pub lost_answers: u8,
     /// The coordinator aborts a transaction of a living process.
     pub time_outs: u8,
@@ -23,6 +24,61 @@ pub struct Faults {
     pub manifest_faults: u8,
     /// The shard fails to write a stage write.
     pub failed_stage_writes: u8,
+    /// The outcome topic is deleted and created again.
+    pub outcome_topic_losses: u8,
+}
+
+impl Faults {
+    /// No faults.
+    pub const NONE: Faults = Faults {
+        crashes: 0,
+        takeovers: 0,
+        lost_answers: 0,
+        time_outs: 0,
+        lost_locks: 0,
+        leader_moves: 0,
+        sink_failures: 0,
+        manifest_faults: 0,
+        failed_stage_writes: 0,
+        outcome_topic_losses: 0,
+    };
+    /// One crash.
+    pub const CRASH: Faults = Faults { crashes: 1, ..Faults::NONE };
+    /// One takeover of a living incarnation.
+    pub const ZOMBIE: Faults = Faults { takeovers: 1, ..Faults::NONE };
+    /// One lost answer.
+    pub const LOST_ANSWER: Faults = Faults { lost_answers: 1, ..Faults::NONE };
+    /// One transaction time-out.
+    pub const TIME_OUT: Faults = Faults { time_outs: 1, ..Faults::NONE };
+    /// One loss of locks.
+    pub const LOST_LOCKS: Faults = Faults { lost_locks: 1, ..Faults::NONE };
+    /// One move of a source leader.
+    pub const LEADER_MOVE: Faults = Faults { leader_moves: 1, ..Faults::NONE };
+    /// One failure of the sink.
+    pub const SINK_FAILURE: Faults = Faults { sink_failures: 1, ..Faults::NONE };
+    /// One manifest write of unknown outcome.
+    pub const MANIFEST_FAULT: Faults = Faults { manifest_faults: 1, ..Faults::NONE };
+    /// One failed stage write.
+    pub const FAILED_STAGE_WRITE: Faults = Faults { failed_stage_writes: 1, ..Faults::NONE };
+    /// One outcome topic that is created again.
+    pub const OTHER_OUTCOME_TOPIC: Faults = Faults { outcome_topic_losses: 1, ..Faults::NONE };
+
+    /// These faults and others.
+    #[must_use]
+    pub const fn and(self, others: Faults) -> Faults {
+        Faults {
+            crashes: self.crashes + others.crashes,
+            takeovers: self.takeovers + others.takeovers,
+            lost_answers: self.lost_answers + others.lost_answers,
+            time_outs: self.time_outs + others.time_outs,
+            lost_locks: self.lost_locks + others.lost_locks,
+            leader_moves: self.leader_moves + others.leader_moves,
+            sink_failures: self.sink_failures + others.sink_failures,
+            manifest_faults: self.manifest_faults + others.manifest_faults,
+            failed_stage_writes: self.failed_stage_writes + others.failed_stage_writes,
+            outcome_topic_losses: self.outcome_topic_losses + others.outcome_topic_losses,
+        }
+    }
 }
 
 /// Size of a configuration.
@@ -66,17 +122,19 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Bounds for a run of minutes: three incarnations and the replica, three records, one fault of every kind that
-    /// can be told apart there.
+    /// Bounds for a run of minutes: three incarnations, two records, three checkpoints, a zombie and a crash.
     pub fn large() -> Bounds {
-        Bounds {
-            records: 2,
-            incarnations: 3,
-            has_replica: true,
-            checkpoints: 3,
-            faults: Faults { crashes: 1, takeovers: 1, lost_answers: 1, lost_locks: 1, ..Faults::default() },
-            ..Bounds::default()
-        }
+        Bounds::of_job(3, Faults::ZOMBIE.and(Faults::CRASH))
+    }
+
+    /// The default with so many incarnations of the job, and faults.
+    pub fn of_job(incarnations: u8, faults: Faults) -> Bounds {
+        Bounds { incarnations, faults, ..Bounds::default() }
+    }
+
+    /// The default with the second replica, so many records, and faults.
+    pub fn with_replica(records: usize, faults: Faults) -> Bounds {
+        Bounds { has_replica: true, records, faults, ..Bounds::default() }
     }
 
     /// All records.

@@ -5,7 +5,6 @@ use super::actions::{Action, StageAnswer};
 use super::incarnation::{End, Ending, OpenEpoch, Phase, Staging};
 use super::names::{PROCESSES, Process, TransactionalId};
 use super::outcome_log::LogEntry;
-use super::recovery::AbortCause;
 use super::share::{LeaderRecord, StageWrite};
 use super::state::State;
 use super::transaction::{Participant, Participants, Progress};
@@ -87,14 +86,24 @@ impl Transactional {
             if state.faults_left.crashes > 0 && can_be_replaced {
                 actions.push(Action::Crash(process));
             }
+            for record in self.bounds.all_records().iter().filter(|record| !incarnation.holds(*record)) {
+                let in_memory = state.shares[self.bounds.partition_of(record)].leader[record.index()];
+                if in_memory == (LeaderRecord::Acquired { by: process, has_timer: true }) {
+                    actions.push(Action::ForgottenLockExpires(process, record));
+                }
+            }
             if state.faults_left.lost_locks > 0 && holds_locks {
                 actions.push(Action::LoseLocks(process));
             }
         }
     }
 
-    /// Moves of leaders.
-    pub(super) fn leader_moves(&self, state: &State, actions: &mut Vec<Action>) {
+    /// Moves of leaders, and the loss of the outcome topic while no transaction is open.
+    pub(super) fn cluster_faults(&self, state: &State, actions: &mut Vec<Action>) {
+        let is_quiet = TransactionalId::all().all(|id| state.transactions[id.index()].is_resolved());
+        if state.faults_left.outcome_topic_losses > 0 && is_quiet && !state.outcome_log.is_empty() {
+            actions.push(Action::LoseOutcomeTopic);
+        }
         let is_in_use = |partition: usize| {
             let share = &state.shares[partition];
             share.leader.iter().any(|record| !matches!(record, LeaderRecord::Available | LeaderRecord::Done))
@@ -186,10 +195,6 @@ impl Transactional {
     pub(super) fn end_unanswered(&self, state: &mut State, process: Process, slot: usize) {
         state.faults_left.lost_answers -= 1;
         state.epoch_mut(process, slot).ending = Ending::Unknown;
-    }
-
-    pub(super) fn give_up_end(&self, state: &mut State, process: Process) {
-        self.abort_attempt(state, process, AbortCause::Other);
     }
 
     /// Drops what can have no effect any more, so that states which differ in nothing else are one.

@@ -1,24 +1,24 @@
-//! What is checked: configurations in which everything holds, and for each rule one in which its absence shows.
+//! What is checked: configurations in which everything holds, and for each rule one in which its absence
+//! shows.
 
 use super::actions::Action;
-use super::bounds::{Bounds, Faults};
+use super::bounds::Bounds;
 use super::incarnation::Phase;
 use super::names::Process;
-use super::properties as property;
 use super::rules::Rules;
 use super::state::State;
-use super::{Transactional, removals};
+use super::{Transactional, configurations, removals};
 use crate::check::{self, Case};
 use crate::progress::ProgressCheck;
 use crate::report::{Expected, Row};
 
 /// States that a default case may have at most.
-const STATES_MAX: usize = 6_000_000;
+pub const STATES_MAX: usize = 6_000_000;
 /// States that a large case may have at most: about 6 GB.
-const STATES_MAX_LARGE: usize = 80_000_000;
+pub const STATES_MAX_LARGE: usize = 80_000_000;
 
 /// What is asked of a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
     /// Does every state have every `always` property?
     Safety,
@@ -50,21 +50,41 @@ pub struct Removal {
     /// Name of the rule: the field of [`Rules`].
     pub rule: &'static str,
     /// Leaves it out.
-    pub leave_out: fn(&mut Rules),
+    leave_out: fn(&mut Rules),
+    /// Other rules that would catch the mistake.
+    back_up: Option<BackUp>,
     /// The configuration in words.
     pub name: &'static str,
     /// The bounds.
     pub bounds: Bounds,
     /// What is asked.
     pub question: Question,
-    /// The property that breaks, or none if the rule proves redundant: the text says why.
-    pub breaks: Result<&'static str, &'static str>,
-    /// If set, only the property that should break is looked at, because an early sign of it breaks first.
-    pub only_that: bool,
+    /// What should come out.
+    pub shows: Shows,
+}
+
+/// What the absence of a rule shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// This property breaks, and none before it.
+    Broken(&'static str),
+    /// This property breaks. Early signs, which break other properties before, are not looked at.
+    BrokenAtLast(&'static str),
+    /// Nothing, and why not.
+    Nothing(&'static str),
+}
+
+/// Rules that make another one redundant, as far as the model goes.
+#[derive(Clone, Copy, Debug)]
+struct BackUp {
+    /// The rule and its back-up, as the table shows them.
+    label: &'static str,
+    /// Leaves the back-up out.
+    leave_out: fn(&mut Rules),
 }
 
 impl Configuration {
-    /// Checks it.
+    /// Checks it, giving up beyond so many states.
     pub fn run(&self, states_max: usize) -> Row {
         let model = Transactional { bounds: self.bounds, ..Transactional::default() };
         let case = Case {
@@ -79,25 +99,93 @@ impl Configuration {
 }
 
 impl Removal {
-    /// Checks it without the rule.
-    pub fn run(&self) -> Row {
-        let mut rules = Rules::default();
-        (self.leave_out)(&mut rules);
-        let asked = self.breaks.ok().filter(|_| self.only_that);
-        let model = Transactional { rules, bounds: self.bounds, asked };
-        let case = Case {
-            model: "transactional",
-            configuration: self.name.to_owned(),
-            removed: Some(self.rule),
-            expected: self.breaks.map_or(Expected::Holds, Expected::Broken),
-            states_max: STATES_MAX,
-        };
-        run(&model, self.question, case)
+    /// A rule, how it is left out, and where.
+    pub(super) fn new(
+        rule: &'static str,
+        leave_out: fn(&mut Rules),
+        name: &'static str,
+        bounds: Bounds,
+    ) -> Self {
+        let (back_up, question, shows) = (None, Question::Safety, Shows::Nothing(""));
+        Removal { rule, leave_out, back_up, name, bounds, question, shows }
     }
 
-    /// Checks the same configuration with the rule, so that what shows is the rule's absence.
+    /// The question, if it is not that for safety.
+    pub(super) fn asking(self, question: Question) -> Self {
+        Removal { question, ..self }
+    }
+
+    /// Another rule that catches the mistake; `label` names both.
+    pub(super) fn backed_up_by(self, label: &'static str, leave_out: fn(&mut Rules)) -> Self {
+        Removal { back_up: Some(BackUp { label, leave_out }), ..self }
+    }
+
+    /// The property that breaks.
+    pub(super) fn breaks(self, property: &'static str) -> Self {
+        Removal { shows: Shows::Broken(property), ..self }
+    }
+
+    /// The property that breaks after others have shown early signs.
+    pub(super) fn breaks_at_last(self, property: &'static str) -> Self {
+        Removal { shows: Shows::BrokenAtLast(property), ..self }
+    }
+
+    /// Why nothing breaks.
+    pub(super) fn shows_nothing(self, why: &'static str) -> Self {
+        Removal { shows: Shows::Nothing(why), ..self }
+    }
+
+    /// Checks it without the rule and without those that back it up.
+    pub fn run(&self) -> Row {
+        let removed = self.back_up.map_or(self.rule, |others| others.label);
+        let expected = match self.shows {
+            Shows::Broken(property) | Shows::BrokenAtLast(property) => Expected::Broken(property),
+            Shows::Nothing(_) => Expected::Holds,
+        };
+        self.run_without(true, true, Some(removed), expected)
+    }
+
+    /// Checks it with the rule, but without those that back it up: what shows in [`run`](Self::run) is the
+    /// rule's absence.
     pub fn run_with_rule(&self) -> Row {
-        Configuration { name: self.name, bounds: self.bounds, question: self.question }.run(STATES_MAX)
+        self.run_without(false, true, None, Expected::Holds)
+    }
+
+    /// What [`run_with_rule`](Self::run_with_rule) leaves out and asks for, besides bounds and question.
+    pub fn checked_with_rule(&self) -> (Option<&'static str>, Option<&'static str>) {
+        (self.back_up.map(|others| others.label), self.asked())
+    }
+
+    fn asked(&self) -> Option<&'static str> {
+        match self.shows {
+            Shows::BrokenAtLast(property) => Some(property),
+            Shows::Broken(_) | Shows::Nothing(_) => None,
+        }
+    }
+
+    /// Checks it without the rule, but with those that back it up, if there are any.
+    pub fn run_with_back_up(&self) -> Option<Row> {
+        self.back_up.map(|_| self.run_without(true, false, Some(self.rule), Expected::Holds))
+    }
+
+    fn run_without(
+        &self,
+        rule: bool,
+        back_up: bool,
+        removed: Option<&'static str>,
+        expected: Expected,
+    ) -> Row {
+        let mut rules = Rules::default();
+        if rule {
+            (self.leave_out)(&mut rules);
+        }
+        if let Some(others) = self.back_up.filter(|_| back_up) {
+            (others.leave_out)(&mut rules);
+        }
+        let model = Transactional { rules, bounds: self.bounds, asked: self.asked() };
+        let configuration = self.name.to_owned();
+        let case = Case { model: "transactional", configuration, removed, expected, states_max: STATES_MAX };
+        run(&model, self.question, case)
     }
 }
 
@@ -106,7 +194,9 @@ fn run(model: &Transactional, question: Question, case: Case) -> Row {
         Question::Safety => check::safety(model, case),
         Question::EverythingDecided => {
             let goal = |state: &State| model.is_all_decided(state);
-            let check = ProgressCheck::new(model, goal).relying_on(|_, action: &Action| !action.is_fault());
+            let check = ProgressCheck::new(model, goal)
+                .relying_on(|_, action: &Action| !action.is_fault())
+                .judging(|state| model.has_room(state));
             check::progress(model, check, CAN_BE_DECIDED, case)
         }
         Question::RecoveryEndsAlone => {
@@ -126,158 +216,27 @@ fn run(model: &Transactional, question: Question, case: Case) -> Row {
     }
 }
 
-/// The rows of all configurations, default or large.
+/// The rows of all configurations; with `is_large` those that take minutes, too.
 pub fn configuration_rows(is_large: bool) -> Vec<Row> {
     let states_max = if is_large { STATES_MAX_LARGE } else { STATES_MAX };
-    let large = is_large.then(large_configurations).unwrap_or_default();
-    configurations().into_iter().chain(large).map(|configuration| configuration.run(states_max)).collect()
+    let large = is_large.then(configurations::large).unwrap_or_default();
+    configurations::all()
+        .into_iter()
+        .chain(large)
+        .map(|configuration| configuration.run(states_max))
+        .collect()
 }
 
-/// The table of rules: which is left out, what breaks, after how many steps, in how many states.
+/// The table of rules: which is left out, what breaks, after how many steps, in how many states. Ten seconds.
+///
+/// ```
+/// use sharestream_models::report::table;
+/// use sharestream_models::transactional::removals;
+///
+/// let rows: Vec<_> = removals::all().iter().take(4).map(|removal| removal.run()).collect();
+/// println!("{}", table(&rows));
+/// assert!(rows.iter().all(|row| row.is_as_expected()));
+/// ```
 pub fn rule_rows() -> Vec<Row> {
     removals::all().iter().map(Removal::run).collect()
 }
-
-const NONE: Faults = Faults {
-    crashes: 0,
-    takeovers: 0,
-    lost_answers: 0,
-    time_outs: 0,
-    lost_locks: 0,
-    leader_moves: 0,
-    sink_failures: 0,
-    manifest_faults: 0,
-    failed_stage_writes: 0,
-};
-
-/// Configurations of the default run.
-pub fn configurations() -> Vec<Configuration> {
-    let base = Bounds::default();
-    let safety = |name, bounds| Configuration { name, bounds, question: Question::Safety };
-    let decided = |name, bounds| Configuration { name, bounds, question: Question::EverythingDecided };
-    vec![
-        safety(
-            "2 replicas, 3 records, 3 checkpoints, a transaction time-out",
-            Bounds { records: 3, has_replica: true, faults: Faults { time_outs: 1, ..NONE }, ..base },
-        ),
-        safety(
-            "3 incarnations, 2 records, a zombie and a crash",
-            Bounds {
-                incarnations: 3,
-                faults: Faults { takeovers: 1, crashes: 1, ..NONE },
-                records: 1,
-                ..base
-            },
-        ),
-        safety(
-            "2 incarnations, a zombie, a lost EndTxn or stage answer",
-            Bounds { incarnations: 2, faults: Faults { takeovers: 1, lost_answers: 1, ..NONE }, ..base },
-        ),
-        safety(
-            "2 incarnations, a crash, 2 lost answers",
-            Bounds { incarnations: 2, faults: Faults { crashes: 1, lost_answers: 2, ..NONE }, ..base },
-        ),
-        safety(
-            "2 replicas, a late leader, its move, a time-out",
-            Bounds {
-                has_replica: true,
-                leader_learns_late: true,
-                faults: Faults { leader_moves: 1, time_outs: 1, ..NONE },
-                ..base
-            },
-        ),
-        safety(
-            "2 replicas, a crash, lost locks, a failed stage write",
-            Bounds {
-                has_replica: true,
-                incarnations: 2,
-                records: 1,
-                faults: Faults { crashes: 1, lost_locks: 1, failed_stage_writes: 1, ..NONE },
-                ..base
-            },
-        ),
-        safety(
-            "2 source partitions, lost locks, a failing sink, a lost answer, a time-out",
-            Bounds {
-                partitions: 2,
-                faults: Faults { lost_locks: 1, sink_failures: 1, lost_answers: 1, time_outs: 1, ..NONE },
-                ..base
-            },
-        ),
-        safety(
-            "2 incarnations, a crash, a manifest fault, lost locks",
-            Bounds {
-                incarnations: 2,
-                faults: Faults { crashes: 1, manifest_faults: 1, lost_locks: 1, ..NONE },
-                ..base
-            },
-        ),
-        safety(
-            "ids change, 2 incarnations, a zombie",
-            Bounds { incarnations: 2, ids_change: true, faults: Faults { takeovers: 1, ..NONE }, ..base },
-        ),
-        decided(
-            "2 incarnations, a crash, a lost answer",
-            Bounds {
-                incarnations: 2,
-                checkpoints: 8,
-                faults: Faults { crashes: 1, lost_answers: 1, ..NONE },
-                ..base
-            },
-        ),
-        decided(
-            "2 replicas, 2 incarnations, a crash, a failed stage write, a time-out",
-            Bounds {
-                has_replica: true,
-                incarnations: 2,
-                records: 1,
-                checkpoints: 8,
-                faults: Faults { crashes: 1, failed_stage_writes: 1, time_outs: 1, ..NONE },
-                ..base
-            },
-        ),
-        decided(
-            "a late leader, its move, lost locks, a lost answer",
-            Bounds {
-                checkpoints: 8,
-                leader_learns_late: true,
-                faults: Faults { leader_moves: 1, lost_locks: 1, lost_answers: 1, ..NONE },
-                ..base
-            },
-        ),
-        Configuration {
-            name: "2 replicas, a crash of either",
-            bounds: Bounds {
-                has_replica: true,
-                incarnations: 2,
-                records: 2,
-                faults: Faults { crashes: 2, ..NONE },
-                ..base
-            },
-            question: Question::RecoveryEndsAlone,
-        },
-    ]
-}
-
-/// Further configurations of the large run: minutes.
-pub fn large_configurations() -> Vec<Configuration> {
-    let safety = |name, bounds| Configuration { name, bounds, question: Question::Safety };
-    vec![
-        safety("large: 3 incarnations, a replica, every fault once", Bounds::large()),
-        safety(
-            "large: 3 incarnations, 3 records, a zombie, a crash, a lost answer",
-            Bounds {
-                incarnations: 3,
-                records: 3,
-                faults: Faults { takeovers: 1, crashes: 1, lost_answers: 1, ..NONE },
-                ..Bounds::default()
-            },
-        ),
-    ]
-}
-
-/// Names of properties for the cases of [`removals`].
-pub(super) use property::{
-    ACKNOWLEDGED_HAS_EFFECT, COMMITS_BUILD_ON_COMMITS, EFFECT_IS_ACKNOWLEDGED, FENCED, NEVER_CORRUPT,
-    NO_DELIVERY_WASTED, ONE_EFFECT, PENDING_HAS_MARKER, RESTORES_LAST_COMMIT,
-};

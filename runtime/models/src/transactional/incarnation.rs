@@ -191,9 +191,9 @@ impl Incarnation {
         }
     }
 
-    /// Whether some open epoch holds `record`.
+    /// Whether some open epoch holds `record`, or it is kept for the next one.
     pub fn holds(&self, record: Record) -> bool {
-        self.slots.iter().flatten().any(|epoch| epoch.records.contains(record))
+        self.kept.contains(record) || self.slots.iter().flatten().any(|epoch| epoch.records.contains(record))
     }
 
     /// Forgets everything but what a dead or starting process has.

@@ -125,7 +125,9 @@ impl Transactional {
                 actions.push(Action::AssumeCommitted(process, slot));
             }
             Ending::Unknown => {
-                actions.push(Action::SendEnd(process, slot));
+                if self.rules.unknown_end_is_sent_again {
+                    actions.push(Action::SendEnd(process, slot));
+                }
                 actions.push(Action::GiveUpEnd(process, slot));
             }
         }
@@ -182,6 +184,17 @@ impl Transactional {
                 false
             }
         }
+    }
+
+    /// AddPartitionsToTxn by the source leader. A fenced process ends or recovers; then false.
+    fn join(&self, state: &mut State, process: Process, slot: usize, participant: Participant) -> bool {
+        let transaction = &mut state.transactions[self.bounds.ids_of(process)[slot].index()];
+        if !self.rules.staging_checks_epoch {
+            // Planted: it joins whatever transaction the id has.
+            let current = transaction.epoch;
+            return transaction.write(current, process, Some(participant)).is_ok();
+        }
+        self.write(state, process, slot, Some(participant))
     }
 
     pub(super) fn write_outputs(&self, state: &mut State, process: Process, slot: usize) {
@@ -277,8 +290,8 @@ impl Transactional {
         state.outcome_log.push(LogEntry::Outcome { id, writer: process, checkpoint, manifest });
     }
 
-    /// TxnShareAcknowledge: the leader checks the locks, registers its share-state partition with the transaction,
-    /// and sends the write to the shard.
+    /// TxnShareAcknowledge: the leader checks the locks, registers its share-state partition with the
+    /// transaction, and sends the write to the shard.
     pub(super) fn stage(&self, state: &mut State, process: Process, slot: usize, partition: usize) {
         let epoch = *state.epoch_mut(process, slot);
         let records = self.share_of(&epoch, partition);
@@ -287,9 +300,7 @@ impl Transactional {
         let answer = match state.shares[partition].judge(records, process, staged, &self.rules) {
             StageRequest::MayStage => {
                 let participant = Participant::ShareState(partition as u8);
-                if self.rules.share_state_joins_transaction
-                    && !self.write(state, process, slot, Some(participant))
-                {
+                if self.rules.share_state_joins_transaction && !self.join(state, process, slot, participant) {
                     return;
                 }
                 let leader_epoch = state.shares[partition].leader_epoch;
@@ -321,8 +332,8 @@ impl Transactional {
         }
     }
 
-    /// Whether all records of the epoch are durably staged under its own transaction, which is open: nothing but the
-    /// process itself would abort it.
+    /// Whether all records of the epoch are durably staged under its own transaction, which is open: nothing
+    /// but the process itself would abort it.
     fn is_staged_under_open_transaction(
         &self,
         state: &State,
@@ -339,6 +350,16 @@ impl Transactional {
                 let share = &state.shares[self.bounds.partition_of(record)];
                 share.durable[record.index()] == DurableRecord::Pending(staged)
             })
+    }
+
+    /// The deadline for the answer to an EndTxn has passed.
+    pub(super) fn give_up_end(&self, state: &mut State, process: Process, slot: usize) {
+        let epoch = *state.epoch_mut(process, slot);
+        // After the deadline the abort is worth a delivery; at once it is not.
+        let is_needless = !self.rules.unknown_end_is_sent_again
+            && self.is_staged_under_open_transaction(state, process, slot, &epoch);
+        let cause = if is_needless { AbortCause::Needless } else { AbortCause::Other };
+        self.abort_attempt(state, process, cause);
     }
 
     /// Outputs cannot be written: the epoch is aborted, at no cost if nothing was staged.
@@ -376,7 +397,7 @@ impl Transactional {
         let position = state.end_requests.iter().position(|other| *other == request);
         state.end_requests.remove(position.expect("the action names a request under way"));
         let transaction = &mut state.transactions[request.id.index()];
-        let answer = transaction.commit(request.epoch, self.rules.end_txn_checks_epoch);
+        let answer = transaction.commit(request.epoch, &self.rules);
         if let EndAnswer::Done { committed_now: Some(writes) } = answer {
             state.record_commit(writes);
         }

@@ -13,8 +13,8 @@ pub struct ManifestName {
     pub job_epoch: JobEpoch,
 }
 
-/// Name and content hash, as an outcome record carries them. The state stands for the hash: two manifests with equal
-/// states restore the same job.
+/// Name and content hash, as an outcome record carries them. The state stands for the hash: two manifests
+/// with equal states restore the same job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ManifestRef {
     /// The name.
@@ -136,11 +136,12 @@ impl ManifestStore {
 fn is_leftover(manifest: &Manifest, restored: Option<&Manifest>, rules: &Rules) -> Result<bool, Corrupt> {
     let last = restored.map_or(Checkpoint(0), |restored| restored.reference.name.checkpoint);
     let checkpoint = manifest.reference.name.checkpoint;
+    let is_lenient = !rules.outcome_decides_pending_manifest || !rules.unexplained_outcome_is_corrupt;
     if manifest.is_completed {
-        return if checkpoint >= last { Err(Corrupt) } else { Ok(false) };
+        return if checkpoint >= last && !is_lenient { Err(Corrupt) } else { Ok(false) };
     }
     let is_of_older_job =
         restored.is_some_and(|restored| manifest.writer.job_epoch() < restored.writer.job_epoch());
     let is_explained = checkpoint <= last || is_of_older_job || manifest.predecessor == last;
-    if is_explained || !rules.outcome_decides_pending_manifest { Ok(true) } else { Err(Corrupt) }
+    if is_explained || is_lenient { Ok(true) } else { Err(Corrupt) }
 }

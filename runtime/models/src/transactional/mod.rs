@@ -1,9 +1,61 @@
-//! Transactional mode: one Kafka transaction commits outputs, outcome record and share acknowledgements (KIP-1289).
+//! Transactional mode: one Kafka transaction commits outputs, outcome record and share acknowledgements
+//! (KIP-1289).
+//!
+//! The model holds a job that pipelines checkpoints over two alternating transactional ids, its later
+//! incarnations (a successor after a crash, or one that starts while the older goes on as a zombie), a second
+//! stateless replica in the same share group, the checkpoint store, the transaction coordinator, the outcome
+//! partition, and for each source partition the leader's memory and the durable share-state partition.
+//!
+//! ```text
+//! job: acquire -> outputs -> manifest (pending) -> outcome record -> stage -> EndTxn -> manifest completed
+//!                                                                     |         |
+//! brokers:                leader checks locks, joins transaction, stage write   PREPARE -> markers, one by
+//! one ```
+//!
+//! # What one step stands for
+//! Every message that can be late in a way that matters is a step of its own: a stage write, an EndTxn, each
+//! marker, a manifest write that lands after its time-out, the leader's look at the durable state. All other
+//! requests happen at the moment when they arrive. Their delay shows nothing new: as long as the sender
+//! waits, arriving late is sending late; if the sender dies meanwhile, the same state is reached by an older
+//! incarnation that goes on.
+//!
+//! A crash may come between any two steps. The same goes for faults that budgets in [`Faults`] limit, so that
+//! a search ends: lost answers, time-outs, lost locks, moves of leaders, failures of sink, store and shard.
+//!
+//! # What is left out, and why that loses nothing
+//! - Outputs are not stored. They count from the coordinator's decision, since their markers can only delay
+//! readers;
+//!   a late produce request is refused by the partition's own producer state, which is plain Kafka.
+//! - REJECT and GAP are terminal like ACCEPT: the protocol treats them alike.
+//! - Content is a set of records. The state of a manifest is the set of records that operator state counts,
+//! so "restores
+//!   exactly the last commit" is equality of sets; the hash of a manifest stands for that set.
+//! - Delivery counts. What would waste one is a property instead
+//!   ([`NO_DELIVERY_WASTED`](properties::NO_DELIVERY_WASTED)); archives do not occur.
+//! - A recovery's decision is one step. A crash inside leads to a recovery that decides the same from the
+//! same facts. - A process reads the owner in the step in which it learns of a fence; a later takeover is a
+//! later step. - Member epochs: a process has one member for good, which is the worst case, since only a
+//! member that holds the same
+//!   record twice can produce it twice.
+//! - The replica has one slot and no manifest. A stateless job with two slots adds nothing to what the job
+//! shows. - The outcome topic's compaction: this mode never tombstones an outcome that recovery needs. - 2
+//! source partitions at most: staging at one leader may succeed and fail at another, and more leaders differ
+//! from
+//!   two in nothing else.
+//!
+//! # What the model taught
+//! Three rules are not in the design text: see [`Rules::ids_of_earlier_owners_are_fenced`],
+//! [`Rules::newer_manifests_are_left_alone`] and [`Rules::recreated_outcome_topic_is_corrupt`] (the id of the
+//! topic must be kept outside of it). Two incarnations of which one still recovers can fence each other any
+//! number of times; each of them can always get through, so this is no dead end, but a recovery had better
+//! read the owner before each retry. Rules that another rule backs up, and those whose absence shows nothing,
+//! are marked in [`removals`].
 
 mod actions;
 mod bounds;
 mod broker;
 pub mod cases;
+pub mod configurations;
 mod incarnation;
 mod job;
 mod manifests;
@@ -69,7 +121,7 @@ impl Model for Transactional {
             self.outside_actions(state, process, actions);
         }
         self.broker_actions(state, actions);
-        self.leader_moves(state, actions);
+        self.cluster_faults(state, actions);
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
@@ -104,7 +156,7 @@ impl Transactional {
             Action::WriteOutcome(process, slot) => self.write_outcome(state, process, slot),
             Action::Stage(process, slot, partition) => self.stage(state, process, slot, partition),
             Action::SendEnd(process, slot) => self.send_end(state, process, slot),
-            Action::GiveUpEnd(process, _) => self.give_up_end(state, process),
+            Action::GiveUpEnd(process, slot) => self.give_up_end(state, process, slot),
             Action::AssumeAborted(process, slot) => self.assume_aborted(state, process, slot),
             Action::AssumeCommitted(process, slot) => self.committed(state, process, slot),
             Action::NoticeLostLocks(process) => {
@@ -117,6 +169,10 @@ impl Transactional {
                 state.shares[partition].leader_learns(&self.rules);
             }
             Action::LocksOfDeadExpire(process) => self.lose_locks(state, process),
+            Action::ForgottenLockExpires(_, record) => {
+                let share = &mut state.shares[self.bounds.partition_of(record)];
+                share.leader[record.index()] = LeaderRecord::Available;
+            }
             Action::TimeOutOfDead(id) => state.transactions[id.index()].time_out(),
             Action::LateManifestLands(manifest) => {
                 state.late_manifests.retain(|other| *other != manifest);
@@ -135,6 +191,11 @@ impl Transactional {
             Action::MoveLeader(partition) => {
                 state.faults_left.leader_moves -= 1;
                 state.shares[partition].move_leader(&self.rules);
+            }
+            Action::LoseOutcomeTopic => {
+                state.faults_left.outcome_topic_losses -= 1;
+                state.outcome_log.clear();
+                state.is_outcome_topic_new = true;
             }
             Action::SinkFails(process, slot) => self.sink_fails(state, process, slot),
         }

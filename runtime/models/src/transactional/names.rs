@@ -6,7 +6,8 @@ use std::fmt;
 pub const RECORDS_MAX: usize = 3;
 /// Most source partitions, each with its own leader and its own share-state partition.
 pub const PARTITIONS_MAX: usize = 2;
-/// Transactional ids: two slots of the job, two slots of the job after its naming has changed, one of the replica.
+/// Transactional ids: two slots of the job, two slots of the job after its naming has changed, one of the
+/// replica.
 pub const TRANSACTIONAL_IDS: usize = 5;
 /// Processes: three incarnations of the job, and the replica.
 pub const PROCESSES: usize = 4;

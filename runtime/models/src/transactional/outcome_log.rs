@@ -38,9 +38,9 @@ pub struct OutcomesRead {
     pub highest_seen: Checkpoint,
 }
 
-/// Reads `entries`, which end at the high watermark, uncommitted, and judges the job's records by their markers: the
-/// first marker of the same id that follows. A record without one counts as not committed.
-pub fn read(entries: &[LogEntry]) -> OutcomesRead {
+/// Reads `entries`, which end at the high watermark, uncommitted, and judges the job's records by their
+/// markers: the first marker of the same id that follows. A record without one counts as not committed.
+pub(super) fn read(entries: &[LogEntry]) -> OutcomesRead {
     let mut found = OutcomesRead { last_committed: None, highest_seen: Checkpoint(0) };
     for (position, entry) in entries.iter().enumerate() {
         let LogEntry::Outcome { id, checkpoint, manifest: Some(manifest), .. } = *entry else { continue };
@@ -52,9 +52,9 @@ pub fn read(entries: &[LogEntry]) -> OutcomesRead {
     found
 }
 
-/// Whether some transaction, of whomever, has a record in `entries` and no marker yet: a reader of committed records
-/// would not get past it.
-pub fn is_held_up(entries: &[LogEntry]) -> bool {
+/// Whether some transaction, of whomever, has a record in `entries` and no marker yet: a reader of committed
+/// records would not get past it.
+pub(super) fn is_held_up(entries: &[LogEntry]) -> bool {
     entries.iter().enumerate().any(|(position, entry)| match *entry {
         LogEntry::Outcome { id, .. } => verdict_of(id, &entries[position..]).is_none(),
         LogEntry::Marker { .. } => false,

@@ -5,7 +5,7 @@ use stateright::Property;
 use super::names::{Record, TransactionalId};
 use super::share::{DurableRecord, StagedBy};
 use super::transaction::{Participant, Progress, Verdict};
-use super::{State, Transactional};
+use super::{State, Transactional, outcome_log};
 
 /// G1: no record has two committed effects.
 pub const ONE_EFFECT: &str = "no record has two committed effects";
@@ -45,12 +45,23 @@ pub(super) fn all() -> Vec<Property<Transactional>> {
 }
 
 impl Transactional {
-    /// Whether every record is acknowledged and nothing is open: no transaction, no marker, no pending record.
+    /// Whether every record is acknowledged and nothing is open: no transaction, no marker, no pending
+    /// record.
     pub fn is_all_decided(&self, state: &State) -> bool {
         let is_done = |record: Record| state.is_acknowledged(record, &self.bounds);
         self.bounds.all_records().iter().all(is_done)
             && TransactionalId::all().all(|id| state.transactions[id.index()].is_resolved())
             && state.stage_writes.is_empty()
+    }
+
+    /// Whether there are checkpoint ids left for every record and a spare one. Two incarnations that keep
+    /// fencing each other while one of them recovers could use up any number of them.
+    pub fn has_room(&self, state: &State) -> bool {
+        let in_memory = state.processes.iter().map(|incarnation| incarnation.next.0);
+        let stored = state.manifests.iter().map(|manifest| manifest.reference.name.checkpoint.0 + 1);
+        let seen = outcome_log::read(&state.outcome_log).highest_seen.0 + 1;
+        let next = in_memory.chain(stored).max().unwrap_or(0).max(seen);
+        usize::from(next) + self.bounds.records <= usize::from(self.bounds.checkpoints)
     }
 
     fn durable(&self, state: &State, record: Record) -> DurableRecord {

@@ -4,11 +4,13 @@
 //! take ownership, list pending manifests -> InitProducerId for each id, until it succeeds
 //!   -> read the owner again (not me: Fenced) -> take the high watermark -> read the outcomes, decide -> run
 //! ```
-//! An abort in place goes the same way, but it reads the owner first, since a fence by the broker is not the last word.
+//! An abort in place goes the same way, but it reads the owner first, since a fence by the broker is not the
+//! last word.
 
 use super::Transactional;
 use super::actions::Action;
 use super::incarnation::{End, Incarnation, OpenEpoch, Phase, Recovery};
+use super::manifests::Corrupt;
 use super::names::{IdSet, Process, ProducerEpoch, Record, RecordSet, TransactionalId};
 use super::outcome_log;
 use super::state::State;
@@ -46,7 +48,7 @@ impl Transactional {
         }
         match recovery.high_watermark {
             Some(end) if recovery.is_owner_confirmed => {
-                let is_held_up = outcome_log::is_held_up(&state.outcome_log[..end]);
+                let is_held_up = outcome_log::is_held_up(state.outcomes_below(end));
                 if self.rules.outcomes_read_uncommitted || !is_held_up {
                     actions.push(Action::Decide(process));
                 }
@@ -153,12 +155,17 @@ impl Transactional {
     pub(super) fn decide(&self, state: &mut State, process: Process) {
         let recovery = Self::recovery_mut(state, process).clone();
         let end = recovery.high_watermark.expect("taken with the owner");
-        let outcomes = outcome_log::read(&state.outcome_log[..end]);
+        let outcomes = outcome_log::read(state.outcomes_below(end));
         let listed = recovery.listed_early.unwrap_or_else(|| state.manifests.clone());
         let is_owner = state.is_owner(process);
-        let Ok(restored) = state.manifests.recover(process, outcomes, &listed, &self.rules) else {
+        let is_topic_missed = state.is_outcome_topic_new && self.rules.recreated_outcome_topic_is_corrupt;
+        let decision = match is_topic_missed {
+            true => Err(Corrupt),
+            false => state.manifests.recover(process, outcomes, &listed, &self.rules),
+        };
+        let Ok(restored) = decision else {
             // Somebody else's deletions do not concern a process that is not the owner any more.
-            state.history.corrupt |= is_owner;
+            state.history.corrupt |= is_owner && !state.is_outcome_topic_new;
             return self.leave(state, process, End::Corrupt);
         };
         state.history.restored_another |= is_owner && restored.state != state.history.committed;
@@ -193,8 +200,8 @@ impl Transactional {
         }
     }
 
-    /// Gives up all open epochs and recovers in place. Records that were not staged are kept in memory under their
-    /// locks; those that may have been staged are forgotten.
+    /// Gives up all open epochs and recovers in place. Records that were not staged are kept in memory under
+    /// their locks; those that may have been staged are forgotten.
     pub(super) fn abort_attempt(&self, state: &mut State, process: Process, cause: AbortCause) {
         let mut kept = RecordSet::EMPTY;
         for epoch in state.process(process).slots.iter().flatten() {
@@ -218,7 +225,7 @@ impl Transactional {
 
     /// The broker says that a producer epoch is not current. The owner is read before that is believed.
     pub(super) fn on_fenced(&self, state: &mut State, process: Process) {
-        match state.is_owner(process) {
+        match state.is_owner(process) && self.rules.fence_is_checked_with_owner {
             true => self.abort_attempt(state, process, AbortCause::Other),
             false => self.leave(state, process, End::Fenced),
         }

@@ -13,12 +13,15 @@ pub struct Rules {
     pub manifest_waits_for_predecessor: bool,
     /// The owner is read again after InitProducerId; not me: `Fenced`.
     pub owner_read_again_after_init: bool,
+    /// A process that the broker fences reads the owner; if it is still the owner, it recovers in place.
+    pub fence_is_checked_with_owner: bool,
     /// InitProducerId for both slots, not only for one.
     pub every_slot_is_fenced: bool,
     /// InitProducerId also for the transactional ids that pending manifests name.
     pub ids_of_pending_manifests_are_fenced: bool,
-    /// InitProducerId also for all transactional ids of earlier owners, which their owner records would have to name.
-    /// DESIGN lacks this rule; it matters only where the naming of ids changes between two incarnations.
+    /// InitProducerId also for all transactional ids of earlier owners, which their owner records would have
+    /// to name. DESIGN lacks this rule; it matters only where the naming of ids changes between two
+    /// incarnations.
     pub ids_of_earlier_owners_are_fenced: bool,
     /// Recovery repeats InitProducerId until it succeeds, that is until the older transaction is resolved.
     pub recovery_waits_for_init: bool,
@@ -30,6 +33,11 @@ pub struct Rules {
     pub outcomes_read_uncommitted: bool,
     /// The committed outcome decides on a pending manifest; without it, pending means that it never happened.
     pub outcome_decides_pending_manifest: bool,
+    /// An outcome topic other than the one that the job began with is `Corrupt`: absence proves nothing. The
+    /// id must be kept where it does not get lost with the topic.
+    pub recreated_outcome_topic_is_corrupt: bool,
+    /// A last outcome that is neither that of the newest manifest nor that of its predecessor is `Corrupt`.
+    pub unexplained_outcome_is_corrupt: bool,
     /// The outcome and the manifest are matched by name, not by checkpoint id alone.
     pub matched_by_name: bool,
     /// The outcome and the manifest are matched by content hash.
@@ -44,14 +52,20 @@ pub struct Rules {
     pub unknown_end_is_not_an_abort: bool,
     /// An EndTxn of unknown outcome is not taken for committed.
     pub unknown_end_is_not_a_commit: bool,
+    /// An EndTxn of unknown outcome is sent again, before anything else.
+    pub unknown_end_is_sent_again: bool,
     /// A refused EndTxn is not taken for aborted: the outcome record is read first.
     pub refused_end_is_not_an_abort: bool,
     /// A manifest write of unknown outcome is settled by reading.
     pub unknown_manifest_write_is_read: bool,
     /// The coordinator checks the producer epoch of EndTxn.
     pub end_txn_checks_epoch: bool,
+    /// The coordinator answers a repeated EndTxn like the first.
+    pub end_txn_is_idempotent: bool,
     /// The source leader registers the share-state partition with the transaction before it writes.
     pub share_state_joins_transaction: bool,
+    /// That registration is refused under any but the current producer epoch.
+    pub staging_checks_epoch: bool,
     /// A marker resolves every pending record with an older staged epoch, not those with its own epoch.
     pub marker_resolves_older_epochs: bool,
     /// The shard remembers the marker and refuses stage writes below it.
@@ -90,6 +104,7 @@ impl Default for Rules {
             staging_waits_for_predecessor: true,
             manifest_waits_for_predecessor: true,
             owner_read_again_after_init: true,
+            fence_is_checked_with_owner: true,
             every_slot_is_fenced: true,
             ids_of_pending_manifests_are_fenced: true,
             ids_of_earlier_owners_are_fenced: true,
@@ -98,6 +113,8 @@ impl Default for Rules {
             manifests_listed_after_fencing: true,
             outcomes_read_uncommitted: true,
             outcome_decides_pending_manifest: true,
+            recreated_outcome_topic_is_corrupt: true,
+            unexplained_outcome_is_corrupt: true,
             matched_by_name: true,
             matched_by_hash: true,
             names_hold_job_epoch: true,
@@ -105,10 +122,13 @@ impl Default for Rules {
             newer_manifests_are_left_alone: true,
             unknown_end_is_not_an_abort: true,
             unknown_end_is_not_a_commit: true,
+            unknown_end_is_sent_again: true,
             refused_end_is_not_an_abort: true,
             unknown_manifest_write_is_read: true,
             end_txn_checks_epoch: true,
+            end_txn_is_idempotent: true,
             share_state_joins_transaction: true,
+            staging_checks_epoch: true,
             marker_resolves_older_epochs: true,
             shard_remembers_markers: true,
             shard_refuses_writes_of_older_leaders: true,

@@ -1,17 +1,17 @@
-//! One source partition of the share group: what its leader holds in memory, and what its share-state partition
-//! holds durably (KIP-932, KIP-1289).
+//! One source partition of the share group: what its leader holds in memory, and what its share-state
+//! partition holds durably (KIP-932, KIP-1289).
 //!
 //! ```text
 //! leader:   available --acquire--> acquired --stage request--> staging --stage write accepted--> pending
 //!               ^                    |   ^                        |                                 |
 //!               \--lock lost---------/   \--stage write refused---/                                 |
-//!               \<-------------------------- durable state read after the marker -------------------/--> done
+//!               \<-------------------------- durable state read after the marker ------------------/--> done
 //! durable:  available --stage write--> pending --commit marker--> acknowledged (end)
 //!               ^                         |
 //!               \------abort marker-------/
 //! ```
-//! Only the durable half survives a move of the leader. Whether the shard or the new leader is slow does not matter:
-//! a stage write carries the leader epoch under which it was sent.
+//! Only the durable half survives a move of the leader. Whether the shard or the new leader is slow does not
+//! matter: a stage write carries the leader epoch under which it was sent.
 
 use super::names::{
     Process, ProducerEpoch, RECORDS_MAX, Record, RecordSet, TRANSACTIONAL_IDS, TransactionalId,
@@ -40,7 +40,8 @@ pub enum LeaderRecord {
         /// Whether the acquisition lock will expire.
         has_timer: bool,
     },
-    /// A stage request was accepted and its write to the share-state partition is under way. The timer is off.
+    /// A stage request was accepted and its write to the share-state partition is under way. The timer is
+    /// off.
     Staging {
         /// The member.
         by: Process,
@@ -246,7 +247,8 @@ impl SharePartition {
         *remembered = marker.max(*remembered);
     }
 
-    /// The leader reads the durable state and resolves what it holds as pending. Returns whether that changed anything.
+    /// The leader reads the durable state and resolves what it holds as pending. Returns whether that changed
+    /// anything.
     pub fn leader_learns(&mut self, rules: &Rules) -> bool {
         let before = self.leader;
         for (record, durable) in self.leader.iter_mut().zip(self.durable) {

@@ -56,6 +56,8 @@ pub struct State {
     pub shares: [SharePartition; PARTITIONS_MAX],
     /// The outcome partition.
     pub outcome_log: Vec<LogEntry>,
+    /// Whether the outcome topic is not the one that the job began with.
+    pub is_outcome_topic_new: bool,
     /// The checkpoint store.
     pub manifests: ManifestStore,
     /// Manifest writes that will land late.
@@ -84,6 +86,7 @@ impl State {
             transactions: [Transaction::new(); TRANSACTIONAL_IDS],
             shares: [SharePartition::new(); PARTITIONS_MAX],
             outcome_log: Vec::new(),
+            is_outcome_topic_new: false,
             manifests: ManifestStore::default(),
             late_manifests: Vec::new(),
             owner: JobEpoch(0),
@@ -100,6 +103,11 @@ impl State {
 
     pub(super) fn process_mut(&mut self, process: Process) -> &mut Incarnation {
         &mut self.processes[process.index()]
+    }
+
+    /// Entries of the outcome partition below a high watermark; fewer if the topic was created again since.
+    pub(super) fn outcomes_below(&self, high_watermark: usize) -> &[LogEntry] {
+        &self.outcome_log[..high_watermark.min(self.outcome_log.len())]
     }
 
     /// Open epoch in a slot that is known to hold one.

@@ -7,6 +7,7 @@
 //! Every end raises the producer epoch, and the markers carry the raised one.
 
 use super::names::{Checkpoint, Process, ProducerEpoch, RecordSet};
+use super::rules::Rules;
 
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,8 +18,8 @@ pub enum Verdict {
     Abort,
 }
 
-/// A partition that takes part in a transaction and gets its marker. The output partitions are left out: what they
-/// hold counts from the moment the coordinator has decided.
+/// A partition that takes part in a transaction and gets its marker. The output partitions are left out: what
+/// they hold counts from the moment the coordinator has decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Participant {
     /// The partition of the outcome topic.
@@ -84,8 +85,8 @@ pub struct Outcome {
     pub state: RecordSet,
 }
 
-/// What an open transaction holds. It is no part of the coordinator: the model keeps it here to know what a commit
-/// brings about.
+/// What an open transaction holds. It is no part of the coordinator: the model keeps it here to know what a
+/// commit brings about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Writes {
     /// Who wrote.
@@ -135,7 +136,8 @@ pub enum EndAnswer {
 pub enum InitAnswer {
     /// Everything older is resolved; the caller has the new producer epoch.
     Taken(ProducerEpoch),
-    /// CONCURRENT_TRANSACTIONS: an older transaction is being ended, perhaps because of this request; try again.
+    /// CONCURRENT_TRANSACTIONS: an older transaction is being ended, perhaps because of this request; try
+    /// again.
     StillEnding,
 }
 
@@ -160,7 +162,8 @@ impl Transaction {
         matches!(self.progress, Progress::Empty | Progress::Ended(_))
     }
 
-    /// Adds a write of `writer` to the transaction, which it begins if needed. `participant` is none for outputs.
+    /// Adds a write of `writer` to the transaction, which it begins if needed. `participant` is none for
+    /// outputs.
     pub fn write(
         &mut self,
         epoch: ProducerEpoch,
@@ -186,13 +189,13 @@ impl Transaction {
     }
 
     /// EndTxn(COMMIT). The same request again is answered like the first as long as the id has not moved on.
-    pub fn commit(&mut self, epoch: ProducerEpoch, is_epoch_checked: bool) -> EndAnswer {
+    pub fn commit(&mut self, epoch: ProducerEpoch, rules: &Rules) -> EndAnswer {
         match self.progress {
-            Progress::Ongoing(_) if epoch == self.epoch || !is_epoch_checked => {
+            Progress::Ongoing(_) if epoch == self.epoch || !rules.end_txn_checks_epoch => {
                 EndAnswer::Done { committed_now: Some(self.decide(Verdict::Commit)) }
             }
             Progress::Ending(Verdict::Commit, _) | Progress::Ended(Verdict::Commit)
-                if epoch.bumped() == self.epoch =>
+                if epoch.bumped() == self.epoch && rules.end_txn_is_idempotent =>
             {
                 EndAnswer::Done { committed_now: None }
             }
