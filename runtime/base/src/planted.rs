@@ -2,25 +2,24 @@
 //!
 //! Each [`Bug`] sits at exactly one place, next to the right code: `if is_planted(Bug::X) { wrong } else { right }`.
 //! Without the feature `planted-bugs`, which only the simulation turns on, [`is_planted`] is a constant `false`
-//! and the compiler removes the wrong branch: a shipped binary holds no trace of it.
+//! and the compiler removes the wrong branch; the names are not compiled in: a shipped binary holds no trace of it.
 //!
 //! With the feature the choice lies in a thread-local, although the house bans task-local globals: most bugs sit in
 //! pure state machines, which have no `Env` to carry it, and an argument through all of them would make every
 //! signature speak of tests. It cannot leak: a simulation runs all its tasks on one thread, the guard restores what
 //! was there before, and nothing but [`is_planted`] reads it. See `docs/adr/0008-planted-bugs.md`.
 
-use std::fmt;
-use std::str::FromStr;
-
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident = $name:literal;)+) => {
         /// A mistake that can be planted. Each variant says where it is and what it breaks.
         #[non_exhaustive]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        #[cfg_attr(any(test, feature = "planted-bugs"), derive(Debug, Hash, PartialOrd, Ord))]
         pub enum Bug {
             $($(#[$doc])* $bug,)+
         }
 
+        #[cfg(any(test, feature = "planted-bugs"))]
         impl Bug {
             /// Every bug, in the order of the enum.
             pub const ALL: &'static [Bug] = &[$(Bug::$bug,)+];
@@ -127,26 +126,38 @@ bugs! {
     DecidedTransactionForgotten = "decided-transaction-forgotten";
 }
 
-impl fmt::Display for Bug {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+#[cfg(any(test, feature = "planted-bugs"))]
+pub use names::UnknownBug;
+
+/// Names and their reading: only where bugs can be planted, so that a shipped binary does not even hold the names.
+#[cfg(any(test, feature = "planted-bugs"))]
+mod names {
+    use std::fmt;
+    use std::str::FromStr;
+
+    use super::Bug;
+
+    impl fmt::Display for Bug {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.name())
+        }
     }
-}
 
-/// The text is the name of no bug.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no planted bug '{name}'")]
-pub struct UnknownBug {
-    /// What was given.
-    pub name: String,
-}
+    /// The text is the name of no bug.
+    #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+    #[error("there is no planted bug '{name}'")]
+    pub struct UnknownBug {
+        /// What was given.
+        pub name: String,
+    }
 
-impl FromStr for Bug {
-    type Err = UnknownBug;
+    impl FromStr for Bug {
+        type Err = UnknownBug;
 
-    fn from_str(name: &str) -> Result<Self, UnknownBug> {
-        let found = Bug::ALL.iter().copied().find(|bug| bug.name() == name);
-        found.ok_or_else(|| UnknownBug { name: name.to_owned() })
+        fn from_str(name: &str) -> Result<Self, UnknownBug> {
+            let found = Bug::ALL.iter().copied().find(|bug| bug.name() == name);
+            found.ok_or_else(|| UnknownBug { name: name.to_owned() })
+        }
     }
 }
 

@@ -98,9 +98,13 @@ impl Check {
             Question::Safety(ledger) => format!("{}: {}", self.subject, describe(&ledger.scope)),
             Question::Decidable(ledger) => format!("progress, {}: {}", self.subject, describe(&ledger.scope)),
             Question::Waits(waits) => {
+                let distinct = if waits.distinct { ", distinct sets" } else { "" };
                 let faults = if waits.faults { ", faults" } else { "" };
                 let (replicas, slots, records) = (waits.replicas, waits.slots, waits.records);
-                format!("{}: {replicas} replicas x {slots} slots, {records} records{faults}", self.subject)
+                format!(
+                    "{}: {replicas} replicas x {slots} slots, {records} records{distinct}{faults}",
+                    self.subject
+                )
             }
         }
     }
@@ -123,6 +127,9 @@ fn describe(scope: &Scope) -> String {
     }
     if scope.keepers.count_ones() == 1 && scope.floors > 0 {
         text.push_str(", one keeper");
+    }
+    if scope.patient {
+        text.push_str(", patient");
     }
     if scope.reset {
         text.push_str(", reset");

@@ -35,6 +35,8 @@ pub struct Waits {
     pub slots: u8,
     /// Records, at most three.
     pub records: u8,
+    /// Whether a replica is handed no record that one of its checkpoints holds. Off, it may wait for itself, too.
+    pub distinct: bool,
     /// Whether a checkpoint may fail at any time, for any reason, and claim again.
     pub faults: bool,
     /// Whether replicas and records are interchangeable, so that states which differ only by names are one.
@@ -44,7 +46,7 @@ pub struct Waits {
 }
 
 /// Who holds what, and the open claims in the order of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     /// Records with a committed effect.
     decided: Records,
@@ -96,6 +98,22 @@ impl fmt::Display for Step {
             Step::Lose(replica, slot) => write!(f, "{replica:?} has lost a record and aborts slot {slot}"),
             Step::Fail(replica, slot) => write!(f, "{replica:?} aborts slot {slot}"),
         }
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (replica, checkpoints) in self.checkpoints.iter().enumerate() {
+            for checkpoint in checkpoints.iter().filter(|checkpoint| !checkpoint.records.is_empty()) {
+                let (records, unclaimed) = (checkpoint.records, checkpoint.unclaimed);
+                write!(f, "{:?} holds {records:?}, unclaimed {unclaimed:?}; ", ReplicaId(replica as u8))?;
+            }
+        }
+        write!(f, "open claims in order:")?;
+        for claim in self.open.iter().take_while(|claim| !claim.records.is_empty()) {
+            write!(f, " {:?} slot {} {:?}", ReplicaId(claim.replica), claim.slot, claim.records)?;
+        }
+        Ok(())
     }
 }
 
@@ -234,8 +252,9 @@ impl Model for Waits {
             let held = checkpoints.iter().filter(|checkpoint| !checkpoint.records.is_empty()).count();
             if held < checkpoints.len() {
                 let id = ReplicaId(replica as u8);
-                let fresh =
-                    Records::sets_below(self.records).filter(|records| !records.overlaps(state.decided));
+                let held_records = checkpoints.iter().fold(Records::NONE, |all, held| all.and(held.records));
+                let barred = if self.distinct { state.decided.and(held_records) } else { state.decided };
+                let fresh = Records::sets_below(self.records).filter(|records| !records.overlaps(barred));
                 out.extend(fresh.map(|records| Step::Take(id, records)));
             }
             for slot in 0..held {

@@ -33,8 +33,15 @@ pub(super) const MANIFESTS: Scope = Scope { manifests: true, crashes: 1, keepers
 pub(super) const LIVE: Scope = Scope { ends_when_settled: false, ..CORE };
 
 /// Two slots, faults without end.
-pub(super) const WAITS: Waits =
-    Waits { replicas: 3, slots: 1, records: 3, faults: true, symmetric: true, rules: Rules::ALL };
+pub(super) const WAITS: Waits = Waits {
+    replicas: 3,
+    slots: 1,
+    records: 3,
+    distinct: false,
+    faults: true,
+    symmetric: true,
+    rules: Rules::ALL,
+};
 
 /// All configurations of `ledger`, `rollout` and `waits`, in the order of the documentation.
 pub fn configurations() -> Vec<Check> {
@@ -85,8 +92,10 @@ fn recovery_and_replay() -> Vec<Check> {
     vec![
         Check::holds("ledger", "manifests", Scope { records: 1, claims: 2, keepers: 7, ..MANIFESTS }),
         Check::holds("ledger", "manifests", MANIFESTS).large(),
-        Check::holds("ledger", "replay", RESET),
-        Check::holds("ledger", "replay", RESET_WITH_FLOOR),
+        Check::holds("ledger", "replay", Scope { claims: 2, ..RESET }),
+        Check::holds("ledger", "replay", Scope { patient: true, ..RESET_WITH_FLOOR }),
+        Check::holds("ledger", "replay", RESET).large(),
+        Check::holds("ledger", "replay", RESET_WITH_FLOOR).large(),
     ]
 }
 
@@ -106,9 +115,12 @@ fn ledger_progress() -> Vec<Check> {
     vec![
         ledger("claims", Scope { records: 1, crashes: 1, fences: 3, ..LIVE }),
         ledger("claims", Scope { fences: 1, ..LIVE }),
-        ledger("lost markers", LOST_MARKERS),
-        ledger("floors", Scope { cleans_leftovers: true, ..FLOORS }),
-        ledger("replay", RESET),
+        ledger("lost markers", Scope { claims: 2, ..LOST_MARKERS }),
+        ledger("lost markers", LOST_MARKERS).large(),
+        ledger("floors", Scope { records: 1, claims: 2, cleans_leftovers: true, patient: true, ..FLOORS }),
+        ledger("floors", Scope { cleans_leftovers: true, patient: true, ..FLOORS }).large(),
+        ledger("replay", Scope { claims: 2, patient: true, ..RESET }),
+        ledger("replay", Scope { patient: true, ..RESET }).large(),
     ]
 }
 
@@ -120,10 +132,10 @@ fn rollout() -> Vec<Check> {
     let rollout = |subject, scope| Check::holds("rollout", subject, scope);
     vec![
         rollout("mixed", Scope { records: 2, symmetric_records: true, ..MIXED }),
-        rollout("mixed", Scope { replicas: 3, transactional: 0b110, ..MIXED }),
+        rollout("mixed", Scope { replicas: 3, transactional: 0b110, fences: 0, ..MIXED }),
         rollout("to transactional", TO_TRANSACTIONAL),
         rollout("to transactional", Scope { fences: 0, claims: 2, ..TO_TRANSACTIONAL_FLOORS }),
-        rollout("and back", AND_BACK),
+        rollout("and back", Scope { claims: 2, ..AND_BACK }),
         Check::progresses(
             "rollout",
             "to transactional",
@@ -131,7 +143,8 @@ fn rollout() -> Vec<Check> {
         ),
         rollout("to transactional", Scope { records: 2, ..TO_TRANSACTIONAL }).large(),
         rollout("to transactional", TO_TRANSACTIONAL_FLOORS).large(),
-        rollout("and back", Scope { records: 2, ..AND_BACK }).large(),
+        rollout("mixed", Scope { replicas: 3, transactional: 0b110, ..MIXED }).large(),
+        rollout("and back", AND_BACK).large(),
     ]
 }
 

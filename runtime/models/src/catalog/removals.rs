@@ -42,7 +42,8 @@ fn core() -> Vec<Check> {
         claims(Rule::ReadFromStart),
         no_ack,
         Check::progresses("ledger", "dead owners", dead).without(Rule::EndDeadOwners, DECIDABLE),
-        Check::progresses("ledger", "lost markers", LOST_MARKERS).without(Rule::RebuildView, DECIDABLE),
+        Check::progresses("ledger", "lost markers", Scope { claims: 2, ..LOST_MARKERS })
+            .without(Rule::RebuildView, DECIDABLE),
     ]
 }
 
@@ -82,7 +83,7 @@ fn recovery() -> Vec<Check> {
 
 fn waits() -> Vec<Check> {
     let two = Waits { replicas: 2, records: 2, faults: false, symmetric: false, ..WAITS };
-    let two_slots = Waits { slots: 2, ..two };
+    let two_slots = Waits { slots: 2, distinct: true, ..two };
     vec![
         Check::waits("waits", two).without(Rule::OneClaimRecord, DRAINS),
         Check::waits("waits", two_slots).without(Rule::ClaimInOrder, DRAINS),

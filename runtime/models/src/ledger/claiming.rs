@@ -40,7 +40,7 @@ impl Ledger {
                         out.push(Action::LearnCommitted { replica: id, acknowledges: false });
                     }
                 }
-                if !self.scope.patient {
+                if !self.scope.patient || self.is_refused(state, id) {
                     out.push(Action::LoseAnswer(id));
                 }
             }
@@ -145,6 +145,14 @@ impl Ledger {
             }
         }
         verdict
+    }
+
+    /// Whether the coordinator has aborted the transaction for which a replica has sent EndTxn(COMMIT).
+    pub(super) fn is_refused(&self, state: &State, id: ReplicaId) -> bool {
+        match state.replica(id).phase {
+            Phase::Committing(own) => state.claim(own).fate == Fate::Aborted,
+            Phase::Stopped | Phase::Initialising | Phase::Idle | Phase::Claimed(_) => false,
+        }
     }
 
     /// Whether arbitration, or a refused staging, leaves a replica no other way than to abort.

@@ -30,7 +30,9 @@ impl Ledger {
     /// ends the transactions of the dead, and everyone reads on.
     fn is_relied_on(&self, state: &State, action: &Action) -> bool {
         match action {
-            Action::Crash { .. } | Action::Stop(_) | Action::Start(_) | Action::LoseAnswer(_) => false,
+            Action::Crash { .. } | Action::Stop(_) | Action::Start(_) => false,
+            // An EndTxn that is too late is refused, or its deadline passes.
+            Action::LoseAnswer(replica) => self.is_refused(state, *replica),
             Action::Archive(_) | Action::Compact(_) => false,
             Action::ChangeMode | Action::ChangeModeBack => false,
             Action::RaiseFloor { .. } | Action::Tombstone { .. } | Action::PresumeAborted { .. } => false,

@@ -18,6 +18,7 @@
 //! | `replay` | the reset of the group |
 //! | `mode` | transactional replicas beside ledger ones |
 //! | `symmetry` | fewer states where records are alike |
+//! | `picture` | a state in words |
 //! | `liveness` | which steps may be relied on |
 
 pub mod action;
@@ -29,6 +30,7 @@ mod group;
 pub mod ids;
 mod liveness;
 mod mode;
+mod picture;
 mod recovery;
 mod replay;
 pub mod scope;

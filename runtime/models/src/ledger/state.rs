@@ -8,7 +8,7 @@ use super::ids::{
 pub const LOG_MAX: usize = 16;
 
 /// The whole world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct State {
     /// The outcome partition: the arbiter.
     pub log: Log,

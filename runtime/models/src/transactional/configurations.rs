@@ -17,6 +17,11 @@ fn safety() -> Vec<Configuration> {
     let crash = Faults::CRASH;
     vec![
         safe("2 replicas, 3 records, 3 checkpoints", Bounds::with_replica(3, Faults::NONE)),
+        safe("3 records, a crash", Bounds { records: 3, ..Bounds::of_job(2, crash) }),
+        safe(
+            "3 records, a lost answer, a time-out",
+            Bounds { records: 3, ..Bounds::of_job(1, Faults::LOST_ANSWER.and(Faults::TIME_OUT)) },
+        ),
         safe("2 replicas, a leader that moves", Bounds::with_replica(2, Faults::LEADER_MOVE)),
         safe(
             "3 incarnations, 1 record, a zombie, a crash",
@@ -44,6 +49,10 @@ fn safety() -> Vec<Configuration> {
                 incarnations: 2,
                 ..Bounds::with_replica(1, crash.and(Faults::LOST_LOCKS).and(Faults::FAILED_STAGE_WRITE))
             },
+        ),
+        safe(
+            "2 replicas, 2 source partitions, 3 records",
+            Bounds { partitions: 2, ..Bounds::with_replica(3, Faults::NONE) },
         ),
         safe(
             "2 source partitions, lost locks, a failing sink, a lost answer, a time-out",
@@ -101,6 +110,10 @@ pub fn large() -> Vec<Configuration> {
         safe(
             "large: 2 replicas, a time-out, a leader that moves",
             Bounds::with_replica(2, Faults::TIME_OUT.and(Faults::LEADER_MOVE)),
+        ),
+        safe(
+            "large: 3 records, a crash, a time-out",
+            Bounds { records: 3, ..Bounds::of_job(2, Faults::CRASH.and(Faults::TIME_OUT)) },
         ),
         safe(
             "large: 3 records, a zombie, a lost answer",

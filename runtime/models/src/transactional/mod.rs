@@ -7,49 +7,48 @@
 //! partition, and for each source partition the leader's memory and the durable share-state partition.
 //!
 //! ```text
-//! job: acquire -> outputs -> manifest (pending) -> outcome record -> stage -> EndTxn -> manifest completed
-//!                                                                     |         |
-//! brokers:                leader checks locks, joins transaction, stage write   PREPARE -> markers, one by
-//! one ```
+//! acquire -> outputs -> manifest, pending -> outcome record -> stage -> EndTxn -> manifest, completed
+//!                                                                |        |
+//!              leader checks locks, joins transaction, stage write        PREPARE -> markers, one by one
+//! ```
 //!
 //! # What one step stands for
-//! Every message that can be late in a way that matters is a step of its own: a stage write, an EndTxn, each
-//! marker, a manifest write that lands after its time-out, the leader's look at the durable state. All other
-//! requests happen at the moment when they arrive. Their delay shows nothing new: as long as the sender
-//! waits, arriving late is sending late; if the sender dies meanwhile, the same state is reached by an older
-//! incarnation that goes on.
+//! Every message whose delay matters is a step of its own: a stage write, an EndTxn, each marker, a manifest
+//! write that lands after its time-out, the leader's look at the durable state. All other requests happen at
+//! the moment when they arrive. Their delay shows nothing new: as long as the sender waits, arriving late is
+//! sending late; if the sender dies meanwhile, an older incarnation that goes on leads to the same state.
 //!
-//! A crash may come between any two steps. The same goes for faults that budgets in [`Faults`] limit, so that
-//! a search ends: lost answers, time-outs, lost locks, moves of leaders, failures of sink, store and shard.
+//! A crash may come between any two steps, and so may every other fault. Budgets in [`Faults`] limit how many
+//! come, so that a search ends: crashes, takeovers, lost answers, time-outs, lost locks, moves of leaders,
+//! failures of sink, store and shard.
 //!
 //! # What is left out, and why that loses nothing
 //! - Outputs are not stored. They count from the coordinator's decision, since their markers can only delay
-//! readers;
-//!   a late produce request is refused by the partition's own producer state, which is plain Kafka.
+//!   readers; a late produce request is refused by the partition's own producer state, which is plain Kafka.
 //! - REJECT and GAP are terminal like ACCEPT: the protocol treats them alike.
 //! - Content is a set of records. The state of a manifest is the set of records that operator state counts,
-//! so "restores
-//!   exactly the last commit" is equality of sets; the hash of a manifest stands for that set.
-//! - Delivery counts. What would waste one is a property instead
+//!   so "restores exactly the last commit" is equality of sets; a manifest's hash stands for that set.
+//! - Delivery counts. Wasting one is a property instead
 //!   ([`NO_DELIVERY_WASTED`](properties::NO_DELIVERY_WASTED)); archives do not occur.
 //! - A recovery's decision is one step. A crash inside leads to a recovery that decides the same from the
-//! same facts. - A process reads the owner in the step in which it learns of a fence; a later takeover is a
-//! later step. - Member epochs: a process has one member for good, which is the worst case, since only a
-//! member that holds the same
-//!   record twice can produce it twice.
-//! - The replica has one slot and no manifest. A stateless job with two slots adds nothing to what the job
-//! shows. - The outcome topic's compaction: this mode never tombstones an outcome that recovery needs. - 2
-//! source partitions at most: staging at one leader may succeed and fail at another, and more leaders differ
-//! from
-//!   two in nothing else.
+//!   same facts.
+//! - A process reads the owner in the step in which it learns of a fence; a later takeover is a later step.
+//! - Member epochs: a process has one member for good. That is the worst case, since only a member that is
+//!   handed the same record twice can produce it twice.
+//! - The replica has one slot and no manifest, and writes its outcome together with its outputs.
+//! - The leader's look at the durable state is one step. Reads that overlap need guards of their own: one at
+//!   a time, and only while leadership lasts.
+//! - The outcome topic's compaction: this mode never tombstones an outcome that recovery needs.
+//! - More than two source partitions: staging may succeed at one leader and fail at another, and a third
+//!   differs from the second in nothing.
 //!
 //! # What the model taught
-//! Three rules are not in the design text: see [`Rules::ids_of_earlier_owners_are_fenced`],
-//! [`Rules::newer_manifests_are_left_alone`] and [`Rules::recreated_outcome_topic_is_corrupt`] (the id of the
-//! topic must be kept outside of it). Two incarnations of which one still recovers can fence each other any
-//! number of times; each of them can always get through, so this is no dead end, but a recovery had better
-//! read the owner before each retry. Rules that another rule backs up, and those whose absence shows nothing,
-//! are marked in [`removals`].
+//! Three rules are not in the protocol's description: [`Rules::ids_of_earlier_owners_are_fenced`],
+//! [`Rules::newer_manifests_are_left_alone`], and that the id of the outcome topic must be kept outside of
+//! it, for [`Rules::recreated_outcome_topic_is_corrupt`]. Two incarnations of which one still recovers can
+//! fence each other any number of times; each can always get through, so this is no dead end, but a recovery
+//! had better read the owner before each retry. Rules that another rule backs up, and those whose absence
+//! shows nothing, are marked in [`removals`].
 
 mod actions;
 mod bounds;

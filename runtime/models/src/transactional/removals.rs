@@ -32,6 +32,13 @@ fn of_the_order() -> Vec<Removal> {
         )
         .breaks_at_last(ACKNOWLEDGED_HAS_EFFECT),
         Removal::new(
+            "outputs_before_staging",
+            |rules| rules.outputs_before_staging = false,
+            "a failing sink",
+            Bounds::of_job(1, Faults::SINK_FAILURE),
+        )
+        .breaks_at_last(NO_DELIVERY_WASTED),
+        Removal::new(
             "outcome_before_staging",
             |rules| rules.outcome_before_staging = false,
             "a crash",
