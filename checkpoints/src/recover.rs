@@ -61,6 +61,10 @@ impl Recovery {
         store.check_owner(owner).await?;
         let named = last_committed.as_ref().and_then(|outcome| outcome.manifest.as_ref());
         let (stored, transactional_ids) = read_stored(store, named).await?;
+        // A newer owner deletes and completes as well: what it has published is not for us to judge.
+        if stored.iter().any(|manifest| manifest.stored.job_epoch > owner.epoch) {
+            return Err(taken_over(store, owner).await);
+        }
         if let Some(unfenced) = transactional_ids.difference(&self.transactional_ids).next() {
             let context = format!(
                 "{}: a manifest with transactional id '{unfenced}' appeared during recovery",
@@ -68,7 +72,14 @@ impl Recovery {
             );
             return Err(Error::new(ErrorKind::Retry, context));
         }
-        let decision = decide::decide(&Facts { stored, last_committed, highest_seen })?;
+        let decision = match decide::decide(&Facts { stored, last_committed, highest_seen }) {
+            Ok(decision) => decision,
+            Err(error) => {
+                // What contradicts the outcome may be the work of a newer owner, done since we asked.
+                store.check_owner(owner).await?;
+                return Err(error);
+            }
+        };
         if let Some(manifest_ref) = &decision.complete {
             store.complete(owner, manifest_ref).await?;
         }
@@ -92,6 +103,21 @@ impl Recovery {
             "recovery decided"
         );
         Ok(Recovered { restored, predecessor, next_checkpoint })
+    }
+}
+
+/// The error of an owner that found manifests of a newer one.
+async fn taken_over(store: &CheckpointStore, owner: &Owner) -> Error {
+    match store.check_owner(owner).await {
+        Err(error) => error,
+        Ok(()) => Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "{}: there are manifests of a later job epoch than {}, the highest owner: owner objects were deleted",
+                store.key(),
+                owner.epoch
+            ),
+        ),
     }
 }
 

@@ -54,6 +54,8 @@ pub struct LastCommitted {
     pub manifest: Option<ManifestRef>,
     /// Highest checkpoint id seen in any own outcome record, committed or not: ids are never reused.
     pub highest_seen: Option<CheckpointId>,
+    /// Highest incarnation of any own outcome record, committed or not.
+    pub highest_job_epoch: Option<JobEpoch>,
 }
 
 /// What the coordinator gives to recovery.
@@ -135,6 +137,13 @@ pub trait CommitProtocol: Send {
     /// Fences older incarnations, resolves what they left open, and reads the last committed outcome (DESIGN
     /// section 2, Recovery). Errors: `Fenced`, `Corrupt`.
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted>;
+
+    /// The highest incarnation of this (job, instance) that anything of it names, where no checkpoint store counts
+    /// them. Asked before `recover`, so that the next incarnation gets a higher number. `None`, the default: there was
+    /// none, or nobody knows. May read from the brokers.
+    async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
+        Ok(None)
+    }
 
     /// Whether this incarnation still owns the job, where no checkpoint store knows it: asked when something was
     /// fenced, for a broker that fences is not the last word (a late answer of an incarnation that has lost, a

@@ -1,42 +1,101 @@
 //! `sharestream-sim`: replays a seed, or explores many.
 
-use std::process::ExitCode;
+mod args;
+mod output;
 
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use sharestream_base::planted::Bug;
+use sharestream_sim::explore::{Exploration, explore};
 use sharestream_sim::plan::Plan;
+use sharestream_sim::planted_table;
+use sharestream_sim::shrink::{keep, shrink};
 use sharestream_sim::world::{RunOptions, run};
 
-fn main() -> ExitCode {
-    let args: Vec<u64> = std::env::args().skip(1).filter_map(|text| text.parse().ok()).collect();
-    let (first, count) = (args.first().copied().unwrap_or(0), args.get(1).copied().unwrap_or(1));
-    let mut bad = 0;
-    for seed in first..first + count {
-        let plan = Plan::draw(seed);
-        #[allow(clippy::disallowed_methods, reason = "real time is what is measured")]
-        let at = std::time::Instant::now();
-        let recording = count == 1;
-        let report = run(&plan, RunOptions { recording, bug: None });
-        let real = at.elapsed().as_secs_f64();
-        println!(
-            "seed {seed} hash {:016x} polls {} chunks {} virtual {:.1} s real {:.3} s x{:.0} {:?} {:?}",
-            report.totals.hash, report.totals.polls, report.totals.chunks, report.virtual_time.as_secs_f64(), real,
-            report.virtual_time.as_secs_f64() / real, report.counts, report.faults
-        );
-        if count == 1 {
-            for event in &report.events {
-                match &event.what {
-                    sharestream_sim::trace::What::Note(text) | sharestream_sim::trace::What::Log(text) => {
-                        println!("{:9.3} {text}", event.at.as_secs_f64());
-                    }
-                    _ => {}
-                }
-            }
-            for fault in &plan.faults { println!("{fault}"); }
-        }
-        for finding in report.findings.iter().take(10) {
-            println!("   {finding}");
-        }
-        bad += u64::from(!report.findings.is_empty());
+use args::Args;
+use output::Output;
+
+/// Seeds of an exploration that nobody bounded.
+const SEEDS_DEFAULT: u64 = 1_000;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    let output = Output::new(args.json);
+    if args.list_bugs {
+        output.bugs();
+        return Ok(ExitCode::SUCCESS);
     }
-    println!("{bad} bad of {count}");
-    ExitCode::SUCCESS
+    let is_good = if let Some(seed) = args.seed {
+        replay(&args, seed, &output)?
+    } else if args.planted {
+        measure_planted(&args, &output)?
+    } else {
+        explore_seeds(&args, &output)
+    };
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay(args: &Args, seed: u64, output: &Output) -> anyhow::Result<bool> {
+    let mut plan = Plan::draw(seed);
+    let whole = plan.clone();
+    if let Some(list) = &args.faults {
+        let numbers: Result<Vec<usize>, _> =
+            list.split(',').map(str::trim).filter(|text| !text.is_empty()).map(str::parse).collect();
+        let numbers = numbers.context("--faults takes numbers as printed with the plan, for example 0,3")?;
+        if let Some(unknown) = numbers.iter().find(|number| **number >= plan.faults.len()) {
+            anyhow::bail!("--faults {unknown}: seed {seed} has faults 0 to {} only", plan.faults.len() - 1);
+        }
+        plan.faults = keep(&whole.faults, &numbers);
+    }
+    let report = run(&plan, RunOptions { recording: true, bug: args.bug });
+    output.plan(&whole, &plan);
+    output.replayed(seed, &report, args.timeline || !report.findings.is_empty());
+    Ok(report.findings.is_empty() == args.bug.is_none())
+}
+
+fn explore_seeds(args: &Args, output: &Output) -> bool {
+    let unbounded = args.seconds.is_none() && args.seeds.is_none();
+    let exploration = Exploration {
+        first_seed: args.first_seed,
+        seeds: if unbounded { Some(SEEDS_DEFAULT) } else { args.seeds },
+        real_time: args.seconds.map(Duration::from_secs),
+        jobs: args.jobs,
+        bug: args.bug,
+        first_failure: args.bug.is_some(),
+    };
+    let explored = explore(&exploration, &|explored| output.progress(explored));
+    output.explored(&explored);
+    for failure in &explored.failures {
+        let plan = Plan::draw(failure.seed);
+        if args.no_shrink {
+            output.failure(&plan, &(0..plan.faults.len()).collect::<Vec<_>>(), &failure.findings, args.bug);
+            continue;
+        }
+        let shrunk = shrink(&plan, failure.findings.clone(), args.bug);
+        output.failure(&plan, &shrunk.kept, &shrunk.findings, args.bug);
+        let report = run(&shrunk.plan, RunOptions { recording: true, bug: args.bug });
+        output.timeline(&report);
+    }
+    explored.failures.is_empty() == args.bug.is_none()
+}
+
+fn measure_planted(args: &Args, output: &Output) -> anyhow::Result<bool> {
+    let bugs: Vec<Bug> = args.bug.map_or_else(|| Bug::ALL.to_vec(), |bug| vec![bug]);
+    let mut rows = Vec::new();
+    for bug in bugs {
+        let row = planted_table::measure(bug, args.first_seed, args.seeds_max, args.jobs);
+        output.planted(&row);
+        rows.push(row);
+    }
+    if let Some(path) = &args.write {
+        let document =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let replaced = planted_table::replace(&document, &rows)
+            .with_context(|| format!("{} has no line {}", path.display(), planted_table::BEGIN))?;
+        std::fs::write(path, replaced).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(rows.iter().all(|row| row.seeds.is_some()))
 }

@@ -377,9 +377,7 @@ fn draw_fault(dice: &Dice, plan: &Plan) -> Fault {
             5 => Fault::CutNodes { from: node, to: dice.index(plan.nodes), lasts: dice.outage(), way },
             6 => Fault::PauseWorker { worker, lasts: dice.outage() },
             7 => Fault::PauseNode { node, lasts: dice.outage() },
-            8 | 9 => {
-                Fault::KillWorker { worker, down: dice.ms(1, 5_000), power: dice.chance(40) }
-            }
+            8 | 9 => Fault::KillWorker { worker, down: dice.ms(1, 5_000), power: dice.chance(40) },
             10..=12 => Fault::KillWorkerAt { worker, step: dice.pick(&STEPS), down: dice.ms(1, 5_000) },
             13 => Fault::Zombie { worker, lasts: dice.outage() },
             14 => Fault::StopWorker { worker, down: dice.ms(1, 5_000) },

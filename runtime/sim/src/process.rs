@@ -48,12 +48,8 @@ pub struct ProcessGate {
 impl ProcessGate {
     /// A running process without tasks. `yields` shuffles its tasks by chance.
     pub fn new(id: u64, yields: bool, rng: Rng, trace: Trace) -> Arc<Self> {
-        let state = State {
-            mode: Mode::Running,
-            next_task: 0,
-            waiting: BTreeMap::new(),
-            running: BTreeMap::new(),
-        };
+        let state =
+            State { mode: Mode::Running, next_task: 0, waiting: BTreeMap::new(), running: BTreeMap::new() };
         Arc::new(ProcessGate { id, yields, rng, trace, state: Mutex::new(state) })
     }
 

@@ -81,8 +81,7 @@ impl Bucket {
 
     /// Every object there is, without faults: for checks.
     pub async fn paths(&self) -> Vec<String> {
-        let found: Vec<ObjectMeta> =
-            self.shared.objects.list(None).try_collect().await.unwrap_or_default();
+        let found: Vec<ObjectMeta> = self.shared.objects.list(None).try_collect().await.unwrap_or_default();
         let mut paths: Vec<String> = found.into_iter().map(|meta| meta.location.to_string()).collect();
         paths.sort();
         paths
@@ -195,10 +194,7 @@ impl ObjectStore for Attached {
         self.shared.call("get", location.as_ref(), self.shared.objects.get_opts(location, options)).await
     }
 
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let store = self.clone();
         locations
             .then(move |location| {

@@ -122,7 +122,14 @@ impl Trace {
     }
 
     /// Bytes go to a connection.
-    pub(crate) fn sent(&self, connection: u64, from: &Arc<str>, to: &Arc<str>, by_opener: bool, bytes: &Bytes) {
+    pub(crate) fn sent(
+        &self,
+        connection: u64,
+        from: &Arc<str>,
+        to: &Arc<str>,
+        by_opener: bool,
+        bytes: &Bytes,
+    ) {
         {
             let mut state = self.lock();
             state.chunks += 1;

@@ -76,7 +76,8 @@ impl Worker {
         config.format = Format::Csv(CsvFormat { columns, ..CsvFormat::default() });
         config.dead_letter_topic = Some(DEAD_LETTERS.to_owned());
         config.outcome_topic = OUTCOMES.to_owned();
-        config.mode = if plan.at_least_once { AckModeChoice::AtLeastOnce } else { AckModeChoice::Transactional };
+        config.mode =
+            if plan.at_least_once { AckModeChoice::AtLeastOnce } else { AckModeChoice::Transactional };
         config.max_poll_records = self.plan.poll_records;
         config.stage_separately = self.plan.stage_separately;
         config.commit_deadline = END_TXN_MAX;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use sharestream_base::ids::CheckpointId;
+use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_core::commit::{
     AckMode, CommitProtocol, CommitReceipt, LastCommitted, RecoverRequest, SealedEpoch,
@@ -42,6 +42,10 @@ impl CommitProtocol for AtLeastOnceCommit {
 
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {
         self.transactions.recover(request).await
+    }
+
+    async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
+        self.transactions.last_job_epoch().await
     }
 
     async fn still_owns(&mut self) -> Result<bool> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
-use sharestream_base::ids::{CheckpointId, NodeId};
+use sharestream_base::ids::{CheckpointId, JobEpoch, NodeId};
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_client::{AcknowledgementBatch, Client, KafkaError, ShareAcknowledgements, StagingOrder};
@@ -157,6 +157,10 @@ impl CommitProtocol for TransactionalCommit {
 
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {
         self.transactions.recover(request).await
+    }
+
+    async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
+        self.transactions.last_job_epoch().await
     }
 
     async fn still_owns(&mut self) -> Result<bool> {

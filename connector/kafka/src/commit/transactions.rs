@@ -190,6 +190,16 @@ impl Transactions {
         Ok(owner.incarnation)
     }
 
+    /// The highest incarnation that an owner record or an outcome of this replica names.
+    pub(crate) async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
+        let OutcomeTopic { name, partition, .. } = self.config.outcome_topic.clone();
+        let mut log = OutcomeLog::of(&self.config.job, &self.config.instance);
+        read_outcomes(&self.client, &name, partition, &mut log).await?;
+        let owner = log.owner(&self.config.job, &self.config.instance).map(|owner| owner.job_epoch);
+        let outcomes = log.outcomes().iter().map(|outcome| outcome.record.job_epoch);
+        Ok(outcomes.chain(owner).max())
+    }
+
     /// Whether the last owner record is ours.
     pub(crate) async fn still_owns(&mut self) -> Result<bool> {
         let Some(incarnation) = self.incarnation.clone() else { return Ok(false) };

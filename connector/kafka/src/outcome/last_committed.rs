@@ -17,6 +17,7 @@ pub(crate) fn last_committed(outcomes: &[JudgedOutcome]) -> Result<Option<LastCo
     let mut last = LastCommitted::default();
     for JudgedOutcome { offset, verdict, record } in outcomes {
         last.highest_seen = last.highest_seen.max(Some(record.checkpoint));
+        last.highest_job_epoch = last.highest_job_epoch.max(Some(record.job_epoch));
         match verdict {
             Verdict::Open => return Ok(None),
             Verdict::Aborted => continue,

@@ -132,7 +132,7 @@ async fn recover_with_store(
         job_epoch: owner.epoch,
         pending_transactional_ids: recovery.pending_transactional_ids().map(str::to_owned).collect(),
     };
-    let LastCommitted { checkpoint, manifest, highest_seen } = protocol.recover(request).await?;
+    let LastCommitted { checkpoint, manifest, highest_seen, .. } = protocol.recover(request).await?;
     let outcome = checkpoint.map(|checkpoint| decide::LastCommitted { checkpoint, manifest });
     // Checks the owner again before it trusts or changes anything.
     let recovered = recovery.finish(&store, &owner, outcome, highest_seen).await?;
@@ -144,12 +144,21 @@ async fn recover_with_store(
     })
 }
 
-/// Without a store the transactional ids fence, and the outcome log alone says where the job is. The job epoch must
-/// only grow from start to start; wall time does, and fencing does not hang on it.
+/// Without a store the transactional ids fence, and the outcome log alone says where the job is. The job epoch grows
+/// from start to start: it is above every one that the log names, and not below wall time, for a log that was lost.
 async fn recover_without_store(protocol: &mut dyn CommitProtocol, env: &Env) -> Result<Position> {
-    let job_epoch = JobEpoch(u64::try_from(env.clock.wall_ms()).unwrap_or_default());
+    let now = JobEpoch(u64::try_from(env.clock.wall_ms()).unwrap_or_default());
+    let last = protocol.last_job_epoch().await?;
+    let job_epoch = last.map_or(now, |last| now.max(JobEpoch(last.0 + 1)));
     let request = RecoverRequest { job_epoch, pending_transactional_ids: Vec::new() };
-    let LastCommitted { checkpoint, manifest, highest_seen } = protocol.recover(request).await?;
+    let recovered = protocol.recover(request).await?;
+    let LastCommitted { checkpoint, manifest, highest_seen, highest_job_epoch } = recovered;
+    if let Some(other) = highest_job_epoch.filter(|other| *other >= job_epoch) {
+        // Whoever it was is fenced now; but it numbered itself after us, and numbers must rise with the commits.
+        let context =
+            format!("incarnation {other} of this job ran while incarnation {job_epoch} was starting");
+        return Err(Error::new(ErrorKind::Retry, context));
+    }
     if let Some(manifest) = manifest {
         let context = format!(
             "the last commit of this job names checkpoint manifest {}, but the job has no checkpoint store now",

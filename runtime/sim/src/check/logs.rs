@@ -83,7 +83,8 @@ impl Logs {
             for (partition, end) in client.admin().list_offsets(topic, &[], OffsetSpec::Latest).await? {
                 let log = read_partition(client, topic, partition, end, Isolation::ReadUncommitted).await?;
                 findings.extend(log.holes(topic, partition));
-                let committed = read_partition(client, topic, partition, end, Isolation::ReadCommitted).await?;
+                let committed =
+                    read_partition(client, topic, partition, end, Isolation::ReadCommitted).await?;
                 findings.extend(compare(topic, &log.records, &committed.records));
                 records.extend(log.records);
             }
@@ -194,10 +195,14 @@ fn compare(topic: &str, log: &[Logged], committed: &[Logged]) -> Vec<Finding> {
     let seen: BTreeSet<i64> = committed.iter().map(|record| record.offset.0).collect();
     let mut found = Vec::new();
     for record in log {
-        let (place, is_seen) = (format!("{topic}/{}/{}", record.partition, record.offset), seen.contains(&record.offset.0));
+        let (place, is_seen) =
+            (format!("{topic}/{}/{}", record.partition, record.offset), seen.contains(&record.offset.0));
         match (record.fate, is_seen) {
             (Fate::Aborted, true) => {
-                found.push(Finding::new(Checker::Log, format!("{place} was aborted and is read as committed")));
+                found.push(Finding::new(
+                    Checker::Log,
+                    format!("{place} was aborted and is read as committed"),
+                ));
             }
             (Fate::Committed | Fate::Plain, false) => {
                 found.push(Finding::new(Checker::Log, format!("{place} was committed and is not read")));
@@ -242,7 +247,8 @@ pub(super) fn check(logs: &Logs, loaded: &Loaded) -> Vec<Finding> {
             found.push(Finding::new(Checker::Log, text));
         }
         if loaded.aborted.contains(id) && records.iter().any(|record| record.is_committed()) {
-            found.push(Finding::new(Checker::Log, format!("record {id} was aborted and counts as committed")));
+            found
+                .push(Finding::new(Checker::Log, format!("record {id} was aborted and counts as committed")));
         }
     }
     found

@@ -131,6 +131,19 @@ pub struct Counts {
     pub aborts: u64,
 }
 
+impl Counts {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: &Counts) {
+        self.records += other.records;
+        self.outputs += other.outputs;
+        self.dead_letters += other.dead_letters;
+        self.near_limit += other.near_limit;
+        self.doubled += other.doubled;
+        self.commits += other.commits;
+        self.aborts += other.aborts;
+    }
+}
+
 /// Reads everything and applies every rule.
 pub(crate) async fn check(client: &Client, plan: &Plan, loaded: &Loaded) -> (Vec<Finding>, Counts) {
     let mut counts = Counts::default();

@@ -81,10 +81,7 @@ fn decided_by(
     let mut decided: BTreeMap<Place, Vec<Decided>> = BTreeMap::new();
     for outcome in committed {
         let record = &outcome.record;
-        let writer = Writer {
-            producer_id: record.producer_id.0,
-            producer_epoch: record.producer_epoch.0,
-        };
+        let writer = Writer { producer_id: record.producer_id.0, producer_epoch: record.producer_epoch.0 };
         for partition in &record.partitions {
             for range in &partition.ranges {
                 for offset in range.first.0..=range.last.0 {

@@ -45,11 +45,7 @@ impl Stream {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
             let now = this.fabric.clock.now();
@@ -126,8 +122,7 @@ impl Drop for Stream {
         let now = self.fabric.clock.now();
         self.fabric.finish(self.outgoing, now);
         let mut state = self.fabric.lock();
-        let is_dark =
-            state.pipes.get(&self.outgoing).is_some_and(|pipe| state.dark.contains(&pipe.from));
+        let is_dark = state.pipes.get(&self.outgoing).is_some_and(|pipe| state.dark.contains(&pipe.from));
         if let Some(pipe) = state.pipes.get_mut(&self.incoming)
             && !is_dark
         {

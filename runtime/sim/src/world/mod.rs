@@ -104,7 +104,8 @@ impl World {
         let trace = Trace::new(&clock, options.recording);
         let fabric = Fabric::new(&clock, rng.fork("network"), trace.clone());
         let bucket = Bucket::new(&clock, rng.fork("store"), trace.clone());
-        let workers = plan.workers.iter().enumerate().map(|(index, plan)| WorkerSlot::new(index, plan)).collect();
+        let workers =
+            plan.workers.iter().enumerate().map(|(index, plan)| WorkerSlot::new(index, plan)).collect();
         let controller = Env {
             clock: clock.clone(),
             rng: rng.fork("controller"),

@@ -73,7 +73,8 @@ impl Nodes {
             MovedTopic::ShareState => SHARE_STATE_TOPIC,
             MovedTopic::TransactionState => TRANSACTION_STATE_TOPIC,
         };
-        let partitions: Vec<_> = self.cluster.partitions().into_iter().filter(|it| it.topic == topic).collect();
+        let partitions: Vec<_> =
+            self.cluster.partitions().into_iter().filter(|it| it.topic == topic).collect();
         let live = self.cluster.live_nodes();
         let Some(count) = std::num::NonZeroUsize::new(partitions.len()) else { return };
         let view = &partitions[usize::try_from(partition).unwrap_or(0) % count];

@@ -35,7 +35,10 @@ impl World {
         for (index, slot) in self.workers.iter().enumerate() {
             let status = slot.current.as_ref().map(|incarnation| incarnation.control.snapshot());
             let line = status.map_or("not running".to_owned(), |status| {
-                format!("{:?}, {} attempts, last error {:?}", status.state, status.attempts, status.last_error)
+                format!(
+                    "{:?}, {} attempts, last error {:?}",
+                    status.state, status.attempts, status.last_error
+                )
             });
             undecided.push(format!("worker-{index}: {line}"));
         }
@@ -56,7 +59,8 @@ impl World {
         let deadline = self.clock.now() + DRAIN_MAX;
         for index in 0..self.workers.len() {
             let slot = &mut self.workers[index];
-            let incarnations: Vec<_> = slot.current.take().into_iter().chain(slot.zombies.drain(..)).collect();
+            let incarnations: Vec<_> =
+                slot.current.take().into_iter().chain(slot.zombies.drain(..)).collect();
             for incarnation in incarnations {
                 while !incarnation.is_finished() && self.clock.now() < deadline {
                     self.clock.sleep(Duration::from_millis(50)).await;
