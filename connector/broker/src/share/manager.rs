@@ -164,11 +164,14 @@ impl ShareManager {
         });
     }
 
-    /// Takes back what has been held too long.
+    /// Takes back what has been held too long, and sends failed writes again that nobody waits for.
     pub(crate) fn expire_locks(&self, node: &Arc<Node>) {
         let now = node.env.clock.now();
         let mut writes = Vec::new();
         for leader in self.loaded() {
+            for pending in leader.with(SharePartition::unsent_writes).unwrap_or_default() {
+                writes.push((Arc::clone(&leader), LeaderWrite::Runs(pending)));
+            }
             if let Ok(Some(pending)) = leader.with(|partition| partition.expire_locks(now)) {
                 info!(share_partition = %leader.key, "acquisition locks expired");
                 name_archived(&leader, &pending);

@@ -434,10 +434,16 @@ fn settling(
             Some(_) | None => Ok(Transition::Same),
         },
         Event::Written { write } if *write == own => Ok(Transition::To(target.into())),
-        Event::WriteFailed { write, lock_deadline } if *write == own => Ok(Transition::To(match holder {
-            Some(holder) => RecordState::Acquired { holder: holder.clone(), lock_deadline: *lock_deadline },
-            None => target.into(),
-        })),
+        Event::WriteFailed { write, lock_deadline } if *write == own => Ok(match (holder, target) {
+            (Some(holder), _) => Transition::To(RecordState::Acquired {
+                holder: holder.clone(),
+                lock_deadline: *lock_deadline,
+            }),
+            // A delivery that is not counted does no harm.
+            (None, Settled::Available) => Transition::To(RecordState::Available),
+            // Nobody else will ask for it: the same write is repeated until it is durable.
+            (None, Settled::Acknowledged | Settled::Archived) => Transition::Same,
+        }),
         Event::Written { .. } | Event::WriteFailed { .. } => Ok(Transition::Same),
     }
 }

@@ -135,6 +135,8 @@ pub(crate) struct SharePartition {
     /// No lock expires before; none when nothing is acquired.
     next_deadline: Option<Instant>,
     last_write: u64,
+    /// Failed writes of what nobody holds: without them the durable start offset would stand still.
+    unsent: Vec<PendingWrite>,
 }
 
 impl SharePartition {
@@ -146,6 +148,7 @@ impl SharePartition {
             markers: BTreeMap::new(),
             next_deadline: None,
             last_write: 0,
+            unsent: Vec::new(),
         }
     }
 
@@ -363,11 +366,30 @@ impl SharePartition {
     }
 
     /// The write failed or its outcome is unknown: staged and acknowledged records go back to their holder with a
-    /// new lock, so that none is left without a clock.
+    /// new lock, so that none is left without a clock. What had no holder waits for [`SharePartition::unsent_writes`].
     pub(crate) fn write_failed(&mut self, pending: &PendingWrite, now: Instant) {
         let lock_deadline = now + self.limits.lock_duration;
         self.arm(lock_deadline);
         self.finish(pending, &Event::WriteFailed { write: pending.id, lock_deadline });
+        let mut batches = Vec::new();
+        for batch in &pending.batches {
+            self.window.update(batch.range, |range, run| {
+                if matches!(&run.state, RecordState::Settling { write, .. } if *write == pending.id)
+                    && let Some(state) = durable_form(&run.state)
+                {
+                    push_batch(&mut batches, StateBatch { range, state, delivery_count: run.delivery_count });
+                }
+            });
+        }
+        if !batches.is_empty() {
+            self.unsent.push(PendingWrite { id: pending.id, batches });
+        }
+    }
+
+    /// Failed writes to send again; their ends are reported like those of any other.
+    #[must_use]
+    pub(crate) fn unsent_writes(&mut self) -> Vec<PendingWrite> {
+        std::mem::take(&mut self.unsent)
     }
 
     /// The share coordinator has made the end of a transaction durable. A repeat changes nothing. True when a run

@@ -42,10 +42,31 @@ impl World {
             });
             undecided.push(format!("worker-{index}: {line}"));
         }
+        undecided.extend(self.stuck_share_partitions());
         self.find(Finding::new(
             Checker::Liveness,
             format!("after {} s without faults: {}", SETTLE_MAX.as_secs(), undecided.join("; ")),
         ));
+    }
+
+    /// What the brokers hold of share partitions that did not come to their end, in words.
+    fn stuck_share_partitions(&self) -> Vec<String> {
+        let cluster = self.nodes.cluster();
+        let partitions = cluster.partitions();
+        let mut lines = Vec::new();
+        for share in cluster.share_partitions() {
+            let source =
+                partitions.iter().find(|it| (it.topic_id, it.partition) == (share.topic_id, share.partition));
+            let is_done = source.is_none_or(|source| share.start_offset == Some(source.high_watermark));
+            if !is_done {
+                let leader = source.and_then(|source| source.leader);
+                lines.push(format!(
+                    "share partition {} led by {leader:?}: durable {:?}, in memory {:?}",
+                    share.partition, share.runs, share.memory
+                ));
+            }
+        }
+        lines
     }
 
     /// Asks every worker to end and waits until all of its tasks are gone.

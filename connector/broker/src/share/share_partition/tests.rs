@@ -137,6 +137,21 @@ fn staging_stops_the_lock_and_a_failed_write_arms_it_again() {
 }
 
 #[test]
+fn what_nobody_holds_is_written_again_until_it_is_durable() {
+    let now = Clock::system().now();
+    let (mut partition, alice) = (SharePartition::new(Offset(0), LIMITS), MemberId::new("alice"));
+    let aborted = [LogBatch { range: range(0, 9), aborted: true }];
+    let write = partition.acquire(&alice, &aborted, 100, AcquireMode::BatchOptimized, now).write.unwrap();
+    partition.write_failed(&write, now);
+    assert_eq!(partition.start_offset(), Offset(0), "in memory nothing is done before it is durable");
+    let again = partition.unsent_writes();
+    assert_eq!(again, [write]);
+    assert_eq!(partition.unsent_writes(), []);
+    partition.written(&again[0]);
+    assert_eq!(partition.start_offset(), Offset(10));
+}
+
+#[test]
 fn staging_again_is_a_success_without_a_write_also_after_a_leader_change() {
     let now = Clock::system().now();
     let (mut partition, alice) = (SharePartition::new(Offset(0), LIMITS), MemberId::new("alice"));

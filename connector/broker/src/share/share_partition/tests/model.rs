@@ -204,6 +204,8 @@ impl Model {
         self.each(|cell, _| match cell {
             Cell::Settling(target, id, holder) if *id == write => Some(match holder {
                 Some(holder) if !ok => Cell::Acquired(*holder, deadline),
+                // The same write is sent again.
+                None if !ok && *target != Settled::Available => Cell::Settling(*target, *id, None),
                 _ => Self::done(*target),
             }),
             Cell::Pending(epoch, intent, Some((id, holder, resolved))) if *id == write => {
@@ -332,6 +334,7 @@ fn run(ops: Vec<Op>) {
                     partition.written(&pending);
                 } else {
                     partition.write_failed(&pending, now);
+                    writes.extend(partition.unsent_writes());
                 }
                 model.finish(pending.id, ok, deadline);
             }
