@@ -78,6 +78,7 @@ impl Hasher for Folding {
 }
 
 /// For maps whose keys are fingerprints already.
+#[allow(clippy::disallowed_types, reason = "never iterated, and its hasher has no random key")]
 pub(crate) type FingerprintMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AsIs>>;
 
 /// Passes a fingerprint through.

@@ -46,10 +46,11 @@ pub struct ProgressCheck<'a, M: Model> {
     model: &'a M,
     goal: Predicate<'a, M>,
     judged: Predicate<'a, M>,
-    relied_on: Box<dyn Fn(&M::State, &M::Action) -> bool + 'a>,
+    relied_on: StepPredicate<'a, M>,
     states_max: usize,
 }
 
+type StepPredicate<'a, M> = Box<dyn Fn(&<M as Model>::State, &<M as Model>::Action) -> bool + 'a>;
 type Predicate<'a, M> = Box<dyn Fn(&<M as Model>::State) -> bool + 'a>;
 
 /// The answer, and how much was looked at.

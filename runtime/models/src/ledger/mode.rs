@@ -43,9 +43,9 @@ impl Ledger {
         let resolved = ledger_claims().all(|(seen, _)| seen != Seen::Open);
         let passed = ledger_claims().all(|(seen, claim)| seen != Seen::Committed || is_passed(claim));
         let caught_up = tail.caught_up_beyond_mode && start_offset >= tail.floor;
-        !((resolved || !self.rules.keep(Rule::ArbitrateUntilResolved))
-            && (passed || !self.rules.keep(Rule::ArbitrateUntilPassed))
-            && (caught_up || !self.rules.keep(Rule::ArbitrateUntilCaughtUp)))
+        (!resolved && self.rules.keep(Rule::ArbitrateUntilResolved))
+            || (!passed && self.rules.keep(Rule::ArbitrateUntilPassed))
+            || (!caught_up && self.rules.keep(Rule::ArbitrateUntilCaughtUp))
     }
 
     /// Whether a ledger claim at `position` lies under a `transactional` mode record that its replica has read.
