@@ -1,5 +1,5 @@
-//! Every check of the ledger, roll-out and waits models: the configurations that must hold, and for each rule the
-//! smallest configuration that breaks without it. Tests, command and documentation all run this list.
+//! Every check of the ledger, roll-out and waits models: the configurations that must hold, and for each rule
+//! the smallest configuration that breaks without it. Tests, command and documentation all run this list.
 
 mod configurations;
 mod removals;

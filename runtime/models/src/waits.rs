@@ -1,12 +1,14 @@
 //! Waiting: can replicas that wait for each other's open claims wait for ever?
 //!
-//! Everything but the waiting is left out: views are current, markers are immediate, nobody times out and nobody gives
-//! up. A replica holds a queue of checkpoints, one for each of its transactional ids (slots); each has a set of
-//! records. It claims them, and a claim waits while an earlier open claim of anyone overlaps. If a record was
-//! committed by somebody else meanwhile, the checkpoint aborts, drops it and claims again.
+//! Everything but the waiting is left out: views are current, markers are immediate, nobody times out and
+//! nobody gives up. A replica holds a queue of checkpoints, one for each of its transactional ids (slots);
+//! each has a set of records. It claims them, and a claim waits while an earlier open claim of anyone
+//! overlaps. If a record was committed by somebody else meanwhile, the checkpoint aborts, drops it and claims
+//! again.
 //!
-//! Claims that are over need not be remembered: of committed ones only the records matter, of aborted ones nothing.
-//! So the state is finite without a bound on attempts or faults, and the check is over *any* number of them.
+//! Claims that are over need not be remembered: of committed ones only the records matter, of aborted ones
+//! nothing. So the state is finite without a bound on attempts or faults, and the check is over *any* number
+//! of them.
 
 use std::fmt;
 
@@ -35,7 +37,8 @@ pub struct Waits {
     pub slots: u8,
     /// Records, at most three.
     pub records: u8,
-    /// Whether a replica is handed no record that one of its checkpoints holds. Off, it may wait for itself, too.
+    /// Whether a replica is handed no record that one of its checkpoints holds. Off, it may wait for itself,
+    /// too.
     pub distinct: bool,
     /// Whether a checkpoint may fail at any time, for any reason, and claim again.
     pub faults: bool,
@@ -206,7 +209,8 @@ impl State {
         }
     }
 
-    /// The same state with replicas and records renamed: old replica `r` becomes `replicas[r]`, likewise records.
+    /// The same state with replicas and records renamed: old replica `r` becomes `replicas[r]`, likewise
+    /// records.
     fn renamed(&self, replicas: [u8; 3], records: [u8; 3]) -> State {
         let rename = |set: Records| {
             set.iter().fold(Records::NONE, |all, record| all.and(Records::one(records[record as usize])))

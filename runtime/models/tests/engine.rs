@@ -1,4 +1,5 @@
-//! The search and the progress check themselves: against `stateright`'s checker, and on graphs that are known.
+//! The search and the progress check themselves: against `stateright`'s checker, and on graphs that are
+//! known.
 
 use std::ops::ControlFlow;
 
