@@ -7,6 +7,7 @@ mod panics;
 pub mod plan;
 pub mod process;
 pub mod store;
+pub mod timeline;
 pub mod trace;
 mod worker;
 mod workload;
