@@ -30,7 +30,8 @@ pub(super) fn check(logs: &Logs, plan: &Plan, counts: &mut Counts) -> Vec<Findin
         logs.of(SOURCE).iter().filter_map(|record| Some((place_of(record), record.id?))).collect();
     for (topic, record) in committed_effects(logs) {
         let Some(provenance) = record.provenance else {
-            let text = format!("{topic}/{}/{} does not say where it comes from", record.partition, record.offset);
+            let text =
+                format!("{topic}/{}/{} does not say where it comes from", record.partition, record.offset);
             found.push(Finding::new(Checker::Effects, text));
             continue;
         };
@@ -66,7 +67,11 @@ pub(super) fn check(logs: &Logs, plan: &Plan, counts: &mut Counts) -> Vec<Findin
         }
     }
     for place in effects.into_keys() {
-        found.push(Finding::about(Checker::Effects, place, "there are effects of a record that does not exist"));
+        found.push(Finding::about(
+            Checker::Effects,
+            place,
+            "there are effects of a record that does not exist",
+        ));
     }
     found
 }
@@ -87,7 +92,9 @@ fn judge(record: &Logged, effects: &Effects, plan: &Plan, counts: &mut Counts) -
     let fate = Fate::of(id);
     let row_total: u64 = effects.rows.values().sum();
     let letters = effects.dead_letters.len();
-    let describe = || format!("record {id} must have {fate:?}, and has rows {:?} and {letters} dead letters", effects.rows);
+    let describe = || {
+        format!("record {id} must have {fate:?}, and has rows {:?} and {letters} dead letters", effects.rows)
+    };
 
     let limit = i16::try_from(plan.group.delivery_limit).unwrap_or(i16::MAX);
     let is_near_limit = |count: &Option<i16>| count.is_some_and(|count| count > limit - DELIVERY_RESERVE);

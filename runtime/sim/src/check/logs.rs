@@ -1,13 +1,14 @@
 //! The logs as any client reads them, at both isolation levels, and the rules of a log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
 use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader, committed_records};
 use sharestream_kafka::provenance::{DELIVERY_COUNT, Provenance};
-use sharestream_wire::records::RawBatch;
 use sharestream_wire::records::control::{self, ControlMarker};
+use sharestream_wire::records::{RawBatch, RecordView};
 
 use super::{Checker, Finding, Place};
 use crate::loader::Loaded;
@@ -52,6 +53,18 @@ pub struct Logged {
     pub provenance: Option<Provenance>,
     /// The delivery count that a dead letter tells.
     pub delivery_count: Option<i16>,
+    /// Digest of key, value and headers.
+    pub digest: u64,
+}
+
+/// Digest of key, value and headers of a record, to tell two records apart.
+pub(super) fn digest(record: &RecordView<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (record.key, record.value).hash(&mut hasher);
+    for header in record.headers.iter() {
+        header.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 impl Logged {
@@ -83,7 +96,8 @@ impl Logs {
             for (partition, end) in client.admin().list_offsets(topic, &[], OffsetSpec::Latest).await? {
                 let log = read_partition(client, topic, partition, end, Isolation::ReadUncommitted).await?;
                 findings.extend(log.holes(topic, partition));
-                let committed = read_partition(client, topic, partition, end, Isolation::ReadCommitted).await?;
+                let committed =
+                    read_partition(client, topic, partition, end, Isolation::ReadCommitted).await?;
                 findings.extend(compare(topic, &log.records, &committed.records));
                 records.extend(log.records);
             }
@@ -184,6 +198,7 @@ fn apply(
             delivery_count: delivery_count
                 .and_then(|text| std::str::from_utf8(text).ok())
                 .and_then(|text| text.parse().ok()),
+            digest: digest(&record),
         });
     }
     Ok(())
@@ -194,10 +209,14 @@ fn compare(topic: &str, log: &[Logged], committed: &[Logged]) -> Vec<Finding> {
     let seen: BTreeSet<i64> = committed.iter().map(|record| record.offset.0).collect();
     let mut found = Vec::new();
     for record in log {
-        let (place, is_seen) = (format!("{topic}/{}/{}", record.partition, record.offset), seen.contains(&record.offset.0));
+        let (place, is_seen) =
+            (format!("{topic}/{}/{}", record.partition, record.offset), seen.contains(&record.offset.0));
         match (record.fate, is_seen) {
             (Fate::Aborted, true) => {
-                found.push(Finding::new(Checker::Log, format!("{place} was aborted and is read as committed")));
+                found.push(Finding::new(
+                    Checker::Log,
+                    format!("{place} was aborted and is read as committed"),
+                ));
             }
             (Fate::Committed | Fate::Plain, false) => {
                 found.push(Finding::new(Checker::Log, format!("{place} was committed and is not read")));
@@ -242,7 +261,8 @@ pub(super) fn check(logs: &Logs, loaded: &Loaded) -> Vec<Finding> {
             found.push(Finding::new(Checker::Log, text));
         }
         if loaded.aborted.contains(id) && records.iter().any(|record| record.is_committed()) {
-            found.push(Finding::new(Checker::Log, format!("record {id} was aborted and counts as committed")));
+            found
+                .push(Finding::new(Checker::Log, format!("record {id} was aborted and counts as committed")));
         }
     }
     found

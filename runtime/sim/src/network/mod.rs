@@ -193,6 +193,16 @@ impl Fabric {
         self.lock().pipes.keys().filter(|id| id.by_opener).count()
     }
 
+    /// Open connections by who opened them and to whom.
+    pub fn links(&self) -> BTreeMap<(Host, Host), usize> {
+        let state = self.lock();
+        let mut links = BTreeMap::new();
+        for pipe in state.pipes.iter().filter(|(id, _)| id.by_opener).map(|(_, pipe)| pipe) {
+            *links.entry((Arc::clone(&pipe.from), Arc::clone(&pipe.to))).or_default() += 1;
+        }
+        links
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
