@@ -1,6 +1,6 @@
 //! Chunks become frames, and frames become requests with their answers.
 //!
-//! A frame happens when its last byte is written; when the other side reads it, if it ever does, is not recorded.
+//! A frame happens when its last byte is written; when the other side reads it, if ever, is not recorded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ struct Direction {
 }
 
 impl Recording {
-    /// Puts the chunks of `events` together. What is cut off by the end of a connection is no frame and is left out.
+    /// Puts the chunks of `events` together. What the end of a connection cuts is no frame and is left out.
     pub(super) fn of(events: &[Event]) -> Recording {
         let mut recording = Recording::default();
         let mut directions: BTreeMap<(u64, bool), Direction> = BTreeMap::new();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::frames::Moment;
 
-/// Longest block of lines whose repetitions are recognised: a request, its answer, and the same at another node.
+/// Longest block of lines whose repetitions are recognised: a request and its answer, at two nodes.
 const BLOCK_LINES_MAX: usize = 4;
 /// From so many occurrences on a block is folded.
 const FOLDED_FROM: usize = 3;

@@ -1,7 +1,7 @@
 //! The messages that a timeline understands, decoded.
 //!
-//! Broker and client of the run have decoded the same bytes with the same code in the same process, so a decoder
-//! cannot meet a count here that it did not survive there.
+//! Broker and client of the run have decoded the same bytes with the same code in the same process, so a
+//! decoder cannot meet a count here that it did not survive there.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,8 @@ macro_rules! known_messages {
             let failed = Undecodable(bytes.len());
             match exchange.header.api_key {
                 $(<$request as Api>::KEY => {
-                    let decoded = frame::decode_response::<$request>(bytes.clone(), exchange.header.api_version);
+                    let version = exchange.header.api_version;
+                    let decoded = frame::decode_response::<$request>(bytes.clone(), version);
                     Some(decoded.map(|(_, answer)| Answer::$name(answer)).map_err(|_| failed))
                 })*
                 _ => None,

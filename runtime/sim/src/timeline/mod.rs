@@ -5,9 +5,9 @@
 //!                                               |                          |
 //!                                               \------------tell----------/--layout--> lines
 //! ```
-//! A line stands at the time at which the last byte of its message was written. Whether and when the other side
-//! read it is not recorded; what can be told is told: a request without an answer is marked, and so is an answer
-//! whose request was sent once more on another connection.
+//! A line stands at the time at which the last byte of its message was written. Whether and when the other
+//! side read it is not recorded; what can be told is told: a request without an answer is marked, and so is
+//! an answer whose request was sent once more on another connection.
 
 mod frames;
 mod layout;
@@ -32,9 +32,9 @@ const STORE_NOTE: &str = "store: ";
 /// How notes of findings begin.
 const FINDING_NOTE: &str = "finding: ";
 
-/// What happened to the record at `place`, line by line; without a place, what the harness did and how each replica
-/// committed, aborted and was fenced. Empty when nothing was recorded. Cannot fail: what does not decode is shown by
-/// its length.
+/// What happened to the record at `place`, line by line; without a place, what the harness did and how each
+/// replica committed, aborted and was fenced. Times are virtual seconds since the start of the run. Empty
+/// when nothing was recorded. Cannot fail: what does not decode is shown by its length.
 pub fn timeline(events: &[Event], place: Option<Place>) -> Vec<String> {
     let recording = Recording::of(events);
     let decoded = Decoded::all(&recording);
@@ -96,7 +96,7 @@ fn no_answer(exchange: &Exchange) -> String {
     }
 }
 
-/// Notes about faults and processes, manifests of the record, and findings, but not those about other records.
+/// Notes about faults and processes, manifests of the record, and findings but for those of other records.
 fn is_shown(note: &str, subject: &Subject) -> bool {
     if note.starts_with(STORE_NOTE) {
         return subject.manifests.iter().any(|manifest| note.contains(manifest));

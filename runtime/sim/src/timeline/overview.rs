@@ -1,4 +1,5 @@
-//! A run without a record in view: what the harness did, and how each replica committed, aborted and was fenced.
+//! A run without a record in view: what the harness did, and how each replica committed, aborted and was
+//! fenced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -71,8 +72,11 @@ fn by_replica(decoded: &Decoded<'_>, request: &Request) -> Option<(Moment, Entry
             let transaction = Transaction(request.producer_id.0, request.producer_epoch);
             line(format!("{verb} {transaction}{}", no_answer(exchange)))
         }
-        (Request::InitProducerId(request), Some(Answer::InitProducerId(answer))) if answer.error_code == 0 => {
-            let id = request.transactional_id.as_ref().map_or("no transactional id", |id| id.as_str());
+        (Request::InitProducerId(request), Some(Answer::InitProducerId(answer)))
+            if answer.error_code == 0 =>
+        {
+            // Only who holds a transactional id can be fenced.
+            let id = request.transactional_id.as_ref()?.as_str();
             let transaction = Transaction(answer.producer_id.0, answer.producer_epoch);
             line(format!("takes {id} as {transaction}"))
         }
@@ -125,7 +129,8 @@ fn condense(mut entries: Vec<(Moment, Entry)>) -> Vec<Line> {
     for (moment, entry) in entries {
         match entry {
             Entry::Commit(host, transaction) => {
-                let run = runs.entry(host).or_insert(Run { count: 0, first: moment, last: moment, transaction });
+                let run =
+                    runs.entry(host).or_insert(Run { count: 0, first: moment, last: moment, transaction });
                 run.count += 1;
                 (run.last, run.transaction) = (moment, transaction);
             }

@@ -1,4 +1,5 @@
-//! What a timeline is about: one source record, the batch that brought it, and the transactions that touch it.
+//! What a timeline is about: one source record, the batch that brought it, and the transactions that touch
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,9 +52,10 @@ pub(super) struct Subject {
     pub(super) topics: Topics,
     /// The batches that hold the record, and where within them it is.
     pub(super) batches: BTreeMap<BatchName, i64>,
-    pub(super) transactions: BTreeSet<Transaction>,
+    /// The transactions that touch the record, and when each did first.
+    pub(super) transactions: BTreeMap<Transaction, Moment>,
     pub(super) transactional_ids: BTreeSet<String>,
-    /// Names of manifests without their endings.
+    /// Paths of manifests within the job's folder, without their endings.
     pub(super) manifests: BTreeSet<String>,
     /// When a leader first wrote a start offset beyond the record.
     pub(super) passed_at: Option<Moment>,
@@ -66,29 +68,30 @@ impl Subject {
             place,
             topics,
             batches: BTreeMap::new(),
-            transactions: BTreeSet::new(),
+            transactions: BTreeMap::new(),
             transactional_ids: BTreeSet::new(),
             manifests: BTreeSet::new(),
             passed_at: None,
         };
         for exchange in decoded {
             let Ok(request) = &exchange.request else { continue };
+            let moment = exchange.exchange.moment;
             match (request, exchange.answer()) {
                 (Request::Produce(request), Some(Answer::Produce(answer))) => {
                     subject.find_batches(request, answer);
-                    subject.find_in_produce(request);
+                    subject.find_in_produce(request, moment);
                 }
-                (Request::Produce(request), _) => subject.find_in_produce(request),
+                (Request::Produce(request), _) => subject.find_in_produce(request, moment),
                 (Request::ShareFetch(_), Some(Answer::ShareFetch(answer))) => subject.find_in_fetch(answer),
-                (Request::Stage(request), _) => subject.find_in_stage(request),
-                (Request::WriteState(request), _) => subject.find_in_state(request, exchange.exchange.moment),
+                (Request::Stage(request), _) => subject.find_in_stage(request, moment),
+                (Request::WriteState(request), _) => subject.find_in_state(request, moment),
                 _ => {}
             }
         }
         // The transactions of the producer of the record are found last: they need its batches.
         for exchange in decoded {
             if let Ok(Request::Produce(request)) = &exchange.request {
-                subject.find_source_transaction(request);
+                subject.find_source_transaction(request, exchange.exchange.moment);
             }
         }
         subject
@@ -120,15 +123,15 @@ impl Subject {
 
     /// True when the provenance names the record.
     pub(super) fn is_source_of(&self, provenance: &Provenance) -> bool {
-        provenance.offset.0 == self.place.offset && self.is_partition(provenance.topic_id, provenance.partition.0)
+        provenance.offset.0 == self.place.offset
+            && self.is_partition(provenance.topic_id, provenance.partition.0)
     }
 
     /// The range of the outcome that holds the record: first, last, decision.
     pub(super) fn decided(&self, outcome: &OutcomeRecord) -> Option<(i64, i64, String)> {
         let partitions = outcome.partitions.iter();
-        let ranges = partitions
-            .filter(|it| self.is_partition(it.topic_id, it.partition.0))
-            .flat_map(|it| &it.ranges);
+        let ranges =
+            partitions.filter(|it| self.is_partition(it.topic_id, it.partition.0)).flat_map(|it| &it.ranges);
         let offset = Offset(self.place.offset);
         let range = ranges.into_iter().find(|range| range.first <= offset && offset <= range.last)?;
         Some((range.first.0, range.last.0, format!("{:?}", range.decision).to_lowercase()))
@@ -159,21 +162,22 @@ impl Subject {
         }
     }
 
-    fn find_source_transaction(&mut self, request: &ProduceRequest) {
+    fn find_source_transaction(&mut self, request: &ProduceRequest, moment: Moment) {
         for (topic, data) in partitions_of(request) {
             if topic != SOURCE || data.index != self.place.partition {
                 continue;
             }
             for batch in batches_of(data.records.as_ref()) {
-                let is_ours = BatchName::of(&batch.header).is_some_and(|name| self.batches.contains_key(&name));
+                let is_ours =
+                    BatchName::of(&batch.header).is_some_and(|name| self.batches.contains_key(&name));
                 if is_ours && batch.header.is_transactional() {
-                    self.touch(request, &batch.header);
+                    self.touch(request, &batch.header, moment);
                 }
             }
         }
     }
 
-    fn find_in_produce(&mut self, request: &ProduceRequest) {
+    fn find_in_produce(&mut self, request: &ProduceRequest, moment: Moment) {
         for (topic, data) in partitions_of(request) {
             if topic == SOURCE {
                 continue;
@@ -182,11 +186,9 @@ impl Subject {
                 let found = effects_of(&batch).any(|effect| self.is_source_of(&effect));
                 let outcomes = if topic == OUTCOMES { outcomes_of(&batch) } else { Vec::new() };
                 let deciding = outcomes.iter().filter(|outcome| self.decided(outcome).is_some());
-                let manifests: Vec<Option<String>> = deciding
-                    .map(|outcome| outcome.manifest.as_ref().map(|manifest| stem(&manifest.name).to_owned()))
-                    .collect();
+                let manifests: Vec<Option<String>> = deciding.map(manifest_path).collect();
                 if (found || !manifests.is_empty()) && batch.header.is_transactional() {
-                    self.touch(request, &batch.header);
+                    self.touch(request, &batch.header, moment);
                 }
                 self.manifests.extend(manifests.into_iter().flatten());
             }
@@ -203,13 +205,13 @@ impl Subject {
         }
     }
 
-    fn find_in_stage(&mut self, request: &TxnShareAcknowledgeRequest) {
+    fn find_in_stage(&mut self, request: &TxnShareAcknowledgeRequest, moment: Moment) {
         for topic in &request.topics {
             for partition in &topic.partitions {
                 let is_ours = self.is_partition(TopicId(topic.topic_id), partition.partition_index);
                 if is_ours && self.acknowledged(&partition.acknowledgement_batches).is_some() {
                     self.transactional_ids.extend(request.transactional_id.as_ref().map(|id| id.to_string()));
-                    self.transactions.insert(Transaction(request.producer_id, request.producer_epoch));
+                    self.touched_by(Transaction(request.producer_id, request.producer_epoch), moment);
                 }
             }
         }
@@ -226,13 +228,20 @@ impl Subject {
                 }
                 let state = self.state(&partition.state_batches);
                 let owner = state.map(|state| Transaction(state.producer_id, state.producer_epoch));
-                self.transactions.extend(owner.filter(|owner| owner.0 >= 0));
+                if let Some(owner) = owner.filter(|owner| owner.0 >= 0) {
+                    self.touched_by(owner, moment);
+                }
             }
         }
     }
 
-    fn touch(&mut self, request: &ProduceRequest, header: &BatchHeader) {
-        self.transactions.insert(Transaction(header.producer_id, header.producer_epoch));
+    fn touched_by(&mut self, transaction: Transaction, moment: Moment) {
+        let first = self.transactions.entry(transaction).or_insert(moment);
+        *first = moment.min(*first);
+    }
+
+    fn touch(&mut self, request: &ProduceRequest, header: &BatchHeader, moment: Moment) {
+        self.touched_by(Transaction(header.producer_id, header.producer_epoch), moment);
         self.transactional_ids.extend(request.transactional_id.as_ref().map(|id| id.to_string()));
     }
 }
@@ -279,7 +288,8 @@ pub(super) fn outcomes_of(batch: &RawBatch) -> Vec<OutcomeRecord> {
     found
 }
 
-/// The name of a manifest without its ending: shared with the note that it is completed.
-pub(super) fn stem(manifest: &str) -> &str {
-    manifest.split('.').next().unwrap_or(manifest)
+/// Path of the manifest that an outcome names, without its ending: shared with the note that it is completed.
+fn manifest_path(outcome: &OutcomeRecord) -> Option<String> {
+    let name = outcome.manifest.as_ref()?.name.split('.').next()?;
+    Some(format!("/{}/manifests/{name}", outcome.instance))
 }

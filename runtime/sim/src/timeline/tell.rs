@@ -1,10 +1,16 @@
 //! What a request and its answer say about the record, in words.
 
+use std::collections::BTreeSet;
+
+use kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
 use kafka_protocol::messages::{
     AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest, WriteTxnMarkersRequest,
 };
 use sharestream_base::ids::TopicId;
-use sharestream_wire::messages::read_share_group_state::{ReadShareGroupStateRequest, ReadShareGroupStateResponse};
+use sharestream_kafka::outcome::OutcomeRecord;
+use sharestream_wire::messages::read_share_group_state::{
+    ReadShareGroupStateRequest, ReadShareGroupStateResponse,
+};
 use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeRequest;
 use sharestream_wire::messages::share_fetch::{PartitionData, ShareFetchRequest};
 use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
@@ -44,13 +50,13 @@ impl Subject {
             Request::InitProducerId(request) => self.init(request, answer),
             Request::AddPartitions(request) => self.add_partitions(request, answer),
             Request::EndTxn(request) => self.end(request, answer),
-            Request::Markers(request) => self.markers(request, answer),
+            Request::Markers(request) => self.markers(request, answer, moment),
             Request::ShareFetch(request) => self.share_fetch(request, answer),
             Request::ShareAcknowledge(request) => self.share_acknowledge(request, answer),
             Request::Stage(request) => self.stage(request, answer),
             Request::ReadState(request) => self.read_state(request, answer),
             Request::WriteState(request) => self.write_state(request, answer, moment),
-            Request::Outcome(request) => self.outcome(request, answer),
+            Request::Outcome(request) => self.outcome(request, answer, moment),
         }
     }
 
@@ -64,7 +70,10 @@ impl Subject {
                 if topic == SOURCE && data.index == self.place.partition {
                     let delta = BatchName::of(&batch.header).and_then(|name| self.batches.get(&name));
                     parts.extend(delta.map(|delta| {
-                        format!("the record to {place} with value {} by {transaction}", value_at(&batch, *delta))
+                        format!(
+                            "the record to {place} with value {} by {transaction}",
+                            value_at(&batch, *delta)
+                        )
                     }));
                 }
                 let ordinals: Vec<String> = effects_of(&batch)
@@ -76,12 +85,7 @@ impl Subject {
                 }
                 let outcomes = if topic == OUTCOMES { outcomes_of(&batch) } else { Vec::new() };
                 for outcome in &outcomes {
-                    let Some((first, last, decision)) = self.decided(outcome) else { continue };
-                    let manifest = outcome.manifest.as_ref().map(|manifest| format!(", manifest {}", manifest.name));
-                    parts.push(format!(
-                        "outcome of checkpoint {} of {}/{} to {place} by {transaction}: {decision} {first}..{last}{}",
-                        outcome.checkpoint, outcome.job, outcome.instance, manifest.unwrap_or_default()
-                    ));
+                    parts.extend(self.decision(outcome, &place, transaction));
                 }
             }
             if parts.len() > before {
@@ -91,12 +95,23 @@ impl Subject {
         if parts.is_empty() {
             return Told::default();
         }
-        let id = request.transactional_id.as_ref().map(|id| format!(" ({})", id.as_str())).unwrap_or_default();
+        let id =
+            request.transactional_id.as_ref().map(|id| format!(" ({})", id.as_str())).unwrap_or_default();
         Told::both(format!("{}{id}", parts.join("; ")), answer.map(|answer| written_at(answer, &written)))
     }
 
+    fn decision(&self, outcome: &OutcomeRecord, place: &str, transaction: Transaction) -> Option<String> {
+        let (first, last, decision) = self.decided(outcome)?;
+        let OutcomeRecord { checkpoint, job, instance, manifest, .. } = outcome;
+        let manifest = manifest.as_ref().map(|it| format!(", manifest {}", it.name)).unwrap_or_default();
+        let what =
+            format!("outcome of checkpoint {checkpoint} of {job}/{instance} to {place} by {transaction}");
+        Some(format!("{what}: {decision} {first}..{last}{manifest}"))
+    }
+
     fn init(&self, request: &InitProducerIdRequest, answer: Option<&Answer>) -> Told {
-        let Some(id) = request.transactional_id.as_ref().filter(|id| self.transactional_ids.contains(id.as_str()))
+        let Some(id) =
+            request.transactional_id.as_ref().filter(|id| self.transactional_ids.contains(id.as_str()))
         else {
             return Told::default();
         };
@@ -113,18 +128,21 @@ impl Subject {
     fn add_partitions(&self, request: &AddPartitionsToTxnRequest, answer: Option<&Answer>) -> Told {
         let old = Transaction(request.v3_and_below_producer_id.0, request.v3_and_below_producer_epoch);
         let mut parts = Vec::new();
-        let list = |topics: &[kafka_protocol::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic]| {
-            let texts: Vec<String> =
-                topics.iter().map(|topic| format!("{} {:?}", topic.name.as_str(), topic.partitions)).collect();
+        let list = |topics: &[AddPartitionsToTxnTopic]| {
+            let texts: Vec<String> = topics
+                .iter()
+                .map(|topic| format!("{} {:?}", topic.name.as_str(), topic.partitions))
+                .collect();
             texts.join(", ")
         };
-        if self.transactions.contains(&old) && !request.v3_and_below_topics.is_empty() {
+        if self.transactions.contains_key(&old) && !request.v3_and_below_topics.is_empty() {
             parts.push(format!("{} to {old}", list(&request.v3_and_below_topics)));
         }
         for it in &request.transactions {
             let transaction = Transaction(it.producer_id.0, it.producer_epoch);
-            if self.transactions.contains(&transaction) {
-                let (verb, id) = (if it.verify_only { "verifies " } else { "" }, it.transactional_id.as_str());
+            if self.transactions.contains_key(&transaction) {
+                let (verb, id) =
+                    (if it.verify_only { "verifies " } else { "" }, it.transactional_id.as_str());
                 parts.push(format!("{verb}{} to {transaction} ({id})", list(&it.topics)));
             }
         }
@@ -135,7 +153,8 @@ impl Subject {
             Answer::AddPartitions(answer) => {
                 let topics = answer.results_by_transaction.iter().flat_map(|it| &it.topic_results);
                 let topics = topics.chain(&answer.results_by_topic_v3_and_below);
-                let codes = topics.flat_map(|topic| &topic.results_by_partition).map(|it| it.partition_error_code);
+                let codes =
+                    topics.flat_map(|topic| &topic.results_by_partition).map(|it| it.partition_error_code);
                 worst(std::iter::once(answer.error_code).chain(codes))
             }
             _ => String::new(),
@@ -145,7 +164,7 @@ impl Subject {
 
     fn end(&self, request: &EndTxnRequest, answer: Option<&Answer>) -> Told {
         let transaction = Transaction(request.producer_id.0, request.producer_epoch);
-        if !self.transactions.contains(&transaction) {
+        if !self.transactions.contains_key(&transaction) {
             return Told::default();
         }
         let verb = if request.committed { "commit" } else { "abort" };
@@ -159,17 +178,18 @@ impl Subject {
         Told::both(format!("{verb} {transaction} ({})", request.transactional_id.as_str()), answer)
     }
 
-    /// A marker carries the epoch of the transaction or, since KIP-890, the one after.
-    fn is_ended_by(&self, producer_id: i64, marker_epoch: i16) -> bool {
-        [marker_epoch, marker_epoch.wrapping_sub(1)]
-            .iter()
-            .any(|epoch| self.transactions.contains(&Transaction(producer_id, *epoch)))
+    /// Since KIP-890 a marker carries the epoch after that of its transaction. One with the same epoch ends
+    /// the transaction before, unless it comes when ours has begun.
+    fn is_ended_by(&self, producer_id: i64, marker_epoch: i16, at: Moment) -> bool {
+        let has_begun = |transaction| self.transactions.get(&transaction).is_some_and(|first| *first < at);
+        has_begun(Transaction(producer_id, marker_epoch))
+            || has_begun(Transaction(producer_id, marker_epoch.wrapping_sub(1)))
     }
 
-    fn markers(&self, request: &WriteTxnMarkersRequest, answer: Option<&Answer>) -> Told {
+    fn markers(&self, request: &WriteTxnMarkersRequest, answer: Option<&Answer>, at: Moment) -> Told {
         let mut parts = Vec::new();
         for marker in &request.markers {
-            if !self.is_ended_by(marker.producer_id.0, marker.producer_epoch) {
+            if !self.is_ended_by(marker.producer_id.0, marker.producer_epoch, at) {
                 continue;
             }
             let verb = if marker.transaction_result { "commit" } else { "abort" };
@@ -196,17 +216,23 @@ impl Subject {
 
     fn share_fetch(&self, request: &ShareFetchRequest, answer: Option<&Answer>) -> Told {
         let topics = request.topics.iter().flat_map(|topic| {
-            topic.partitions.iter().map(|it| (topic.topic_id, it.partition_index, &it.acknowledgement_batches[..]))
+            topic
+                .partitions
+                .iter()
+                .map(|it| (topic.topic_id, it.partition_index, &it.acknowledgement_batches[..]))
         });
         let acknowledged = self.acknowledgement(topics.map(|(id, index, acks)| (TopicId(id), index, acks)));
-        let Some(Answer::ShareFetch(answer)) = answer else { return Told { request: acknowledged, answer: None } };
+        let Some(Answer::ShareFetch(answer)) = answer else {
+            return Told { request: acknowledged, answer: None };
+        };
         let mut parts = Vec::new();
         if answer.error_code != 0 && acknowledged.is_some() {
             parts.push(verdict(answer.error_code));
         }
-        let partitions = answer.responses.iter().flat_map(|topic| {
-            topic.partitions.iter().map(|it| (TopicId(topic.topic_id), it))
-        });
+        let partitions = answer
+            .responses
+            .iter()
+            .flat_map(|topic| topic.partitions.iter().map(|it| (TopicId(topic.topic_id), it)));
         for (_, partition) in partitions.filter(|(id, it)| self.is_partition(*id, it.partition_index)) {
             if acknowledged.is_some() {
                 parts.push(format!("acknowledgement {}", verdict(partition.acknowledge_error_code)));
@@ -217,7 +243,8 @@ impl Subject {
     }
 
     fn acquired(&self, partition: &PartitionData, member: &str) -> Option<String> {
-        let range = partition.acquired_records.iter().find(|it| self.is_within(it.first_offset, it.last_offset))?;
+        let range =
+            partition.acquired_records.iter().find(|it| self.is_within(it.first_offset, it.last_offset))?;
         let member: String = member.chars().take(MEMBER_CHARS).collect();
         Some(format!(
             "member {member} acquires {}..{}, delivery {}",
@@ -227,9 +254,13 @@ impl Subject {
 
     fn share_acknowledge(&self, request: &ShareAcknowledgeRequest, answer: Option<&Answer>) -> Told {
         let topics = request.topics.iter().flat_map(|topic| {
-            topic.partitions.iter().map(|it| (topic.topic_id, it.partition_index, &it.acknowledgement_batches[..]))
+            topic
+                .partitions
+                .iter()
+                .map(|it| (topic.topic_id, it.partition_index, &it.acknowledgement_batches[..]))
         });
-        let Some(text) = self.acknowledgement(topics.map(|(id, index, acks)| (TopicId(id), index, acks))) else {
+        let Some(text) = self.acknowledgement(topics.map(|(id, index, acks)| (TopicId(id), index, acks)))
+        else {
             return Told::default();
         };
         let answer = answer.map(|answer| match answer {
@@ -245,9 +276,13 @@ impl Subject {
 
     fn stage(&self, request: &TxnShareAcknowledgeRequest, answer: Option<&Answer>) -> Told {
         let topics = request.topics.iter().flat_map(|topic| {
-            topic.partitions.iter().map(|it| (topic.topic_id, it.partition_index, &it.acknowledgement_batches[..]))
+            topic
+                .partitions
+                .iter()
+                .map(|it| (topic.topic_id, it.partition_index, &it.acknowledgement_batches[..]))
         });
-        let Some(text) = self.acknowledgement(topics.map(|(id, index, acks)| (TopicId(id), index, acks))) else {
+        let Some(text) = self.acknowledgement(topics.map(|(id, index, acks)| (TopicId(id), index, acks)))
+        else {
             return Told::default();
         };
         let id = request.transactional_id.as_deref().unwrap_or("no transactional id");
@@ -289,16 +324,24 @@ impl Subject {
                 format!("start {}: the record is done", it.start_offset)
             }
             Some(it) => {
-                let state = self.state(&it.state_batches).map_or_else(|| "no state of it".to_owned(), state_text);
+                let state =
+                    self.state(&it.state_batches).map_or_else(|| "no state of it".to_owned(), state_text);
                 format!("start {}, {state}", it.start_offset)
             }
         }
     }
 
-    fn write_state(&self, request: &WriteShareGroupStateRequest, answer: Option<&Answer>, at: Moment) -> Told {
+    fn write_state(
+        &self,
+        request: &WriteShareGroupStateRequest,
+        answer: Option<&Answer>,
+        at: Moment,
+    ) -> Told {
         let mut parts = Vec::new();
         for topic in &request.topics {
-            for it in topic.partitions.iter().filter(|it| self.is_partition(TopicId(topic.topic_id), it.partition)) {
+            for it in
+                topic.partitions.iter().filter(|it| self.is_partition(TopicId(topic.topic_id), it.partition))
+            {
                 parts.extend(self.state(&it.state_batches).map(state_text));
                 if self.passed_at == Some(at) {
                     parts.push(format!("start {}: the record is done", it.start_offset));
@@ -317,9 +360,9 @@ impl Subject {
         Told::both(parts.join("; "), answer)
     }
 
-    fn outcome(&self, request: &ShareTxnOutcomeRequest, answer: Option<&Answer>) -> Told {
+    fn outcome(&self, request: &ShareTxnOutcomeRequest, answer: Option<&Answer>, at: Moment) -> Told {
         let is_ours = self.is_partition(TopicId(request.topic_id), request.partition)
-            && self.is_ended_by(request.producer_id, request.marker_epoch);
+            && self.is_ended_by(request.producer_id, request.marker_epoch, at);
         if !is_ours {
             return Told::default();
         }
@@ -376,7 +419,7 @@ fn state_text(state: &StateBatch) -> String {
 
 /// `ok`, or the errors.
 fn worst(codes: impl Iterator<Item = i16>) -> String {
-    let errors: std::collections::BTreeSet<i16> = codes.filter(|code| *code != 0).collect();
+    let errors: BTreeSet<i16> = codes.filter(|code| *code != 0).collect();
     if errors.is_empty() {
         return verdict(0);
     }
