@@ -1,5 +1,7 @@
 //! The command line, which has too few words to need a parser.
 
+use sharestream_models::catalog::Check;
+
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 Explores the models of the exactly-once protocols and prints what holds and what breaks.
@@ -16,6 +18,7 @@ Options
   --rules      also leave out each rule, and show the property that breaks
   --steps      print every counterexample, step by step
   --large      also the configurations that take minutes and gigabytes
+  --only TEXT  of ledger, rollout and waits only configurations with TEXT in their words
   --json       one JSON array
   --markdown   the tables of docs/models.md, without times
   --help       this text
@@ -60,6 +63,7 @@ pub(crate) struct Args {
     pub(crate) with_rules: bool,
     pub(crate) with_steps: bool,
     pub(crate) is_large: bool,
+    pub(crate) only: Option<String>,
     pub(crate) format: Format,
 }
 
@@ -72,20 +76,22 @@ pub(crate) enum Request {
 
 impl Args {
     /// Reads the arguments after the command's own name. Errors are sentences for the user.
-    pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Request, String> {
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
         let mut args = Args {
             models: vec![],
             with_rules: false,
             with_steps: false,
             is_large: false,
+            only: None,
             format: Format::Text,
         };
-        for word in words {
+        while let Some(word) = words.next() {
             match word.as_str() {
                 "--help" | "-h" => return Ok(Request::Help),
                 "--rules" => args.with_rules = true,
                 "--steps" => args.with_steps = true,
                 "--large" => args.is_large = true,
+                "--only" => args.only = Some(words.next().ok_or("--only needs a text")?),
                 "--json" | "--markdown" if args.format != Format::Text => {
                     return Err("--json and --markdown exclude each other".to_owned());
                 }
@@ -105,14 +111,16 @@ impl Args {
         self.models.is_empty() || self.models.contains(&model)
     }
 
-    /// The same by name.
-    pub(crate) fn wants_name(&self, name: &str) -> bool {
-        Model::ALL.into_iter().any(|model| model.name() == name && self.wants(model))
+    /// Whether a check of the catalog is to be run.
+    pub(crate) fn wants_check(&self, check: &Check) -> bool {
+        let is_model = Model::ALL.into_iter().any(|model| model.name() == check.model && self.wants(model));
+        let has_text = self.only.as_ref().is_none_or(|text| check.configuration().contains(text));
+        is_model && has_text && (self.is_large || !check.is_large)
     }
 }
 
 /// What is known, models first.
-const WORDS: [&str; 10] = [
+const WORDS: [&str; 11] = [
     "transactional",
     "ledger",
     "rollout",
@@ -120,6 +128,7 @@ const WORDS: [&str; 10] = [
     "--rules",
     "--steps",
     "--large",
+    "--only",
     "--json",
     "--markdown",
     "--help",
@@ -167,7 +176,7 @@ mod tests {
     #[test]
     fn a_named_model_excludes_the_others() {
         let Ok(Request::Run(args)) = parse("waits --large") else { panic!("must be understood") };
-        assert!(args.is_large && args.wants(Model::Waits) && !args.wants_name("ledger"));
+        assert!(args.is_large && args.wants(Model::Waits) && !args.wants(Model::Ledger));
     }
 
     #[test]
@@ -175,6 +184,13 @@ mod tests {
         assert_eq!(parse("legder"), Err("unknown model \"legder\"; did you mean \"ledger\"?".to_owned()));
         assert_eq!(parse("--ruels"), Err("unknown option \"--ruels\"; did you mean \"--rules\"?".to_owned()));
         assert_eq!(parse("--zzzzzzzzzzz"), Err("unknown option \"--zzzzzzzzzzz\"".to_owned()));
+    }
+
+    #[test]
+    fn only_needs_its_text() {
+        assert_eq!(parse("--only"), Err("--only needs a text".to_owned()));
+        let Ok(Request::Run(args)) = parse("--only slots") else { panic!("must be understood") };
+        assert_eq!(args.only, Some("slots".to_owned()));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Every check of the ledger, roll-out and waits models: the configurations that must hold, and for each rule the
-//! smallest configuration that breaks without it. Tests, command and documentation all run this list.
+//! Every check of the ledger, roll-out and waits models: the configurations that must hold, and for each rule
+//! the smallest configuration that breaks without it. Tests, command and documentation all run this list.
 
 mod configurations;
 mod removals;
@@ -76,14 +76,28 @@ impl Check {
         Check { removed: Some(rule), expected: Expected::Broken(property), ..self }
     }
 
+    /// The same with all rules, which must hold: what a removal shows is then the rule's absence.
+    pub fn with_all_rules(mut self) -> Check {
+        match &mut self.question {
+            Question::Safety(ledger) | Question::Decidable(ledger) => ledger.rules = Rules::ALL,
+            Question::Waits(waits) => waits.rules = Rules::ALL,
+        }
+        Check { removed: None, expected: Expected::Holds, ..self }
+    }
+
     /// Runs the check in this thread.
     pub fn run(&self) -> Row {
+        self.run_within(STATES_MAX)
+    }
+
+    /// The same, giving up beyond so many states.
+    pub fn run_within(&self, states_max: usize) -> Row {
         let case = Case {
             model: self.model,
             configuration: self.configuration(),
             removed: self.removed.map(Rule::name),
             expected: self.expected,
-            states_max: STATES_MAX,
+            states_max,
         };
         match &self.question {
             Question::Safety(ledger) => safety(ledger, case),

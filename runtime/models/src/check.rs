@@ -27,8 +27,8 @@ pub struct Case {
 }
 
 /// Looks for the shortest path to a state that violates an `always` property of the model, and at the end for
-/// `sometimes` properties that no state has: those are reported as broken, too, so that a model which can do nothing
-/// does not pass.
+/// `sometimes` properties that no state has: those are reported as broken, too, so that a model which can do
+/// nothing does not pass.
 ///
 /// # Panics
 /// If the model has an `eventually` property: use [`progress`] for those.

@@ -1,9 +1,10 @@
 //! Breadth-first search over the reachable states of a model, from which shortest paths can be told.
 //!
-//! The search keeps a fingerprint, the number of the parent and a table entry for each state (about 45 bytes); the
-//! states themselves live only while they wait for their turn. A path is found again by taking, from the initial
-//! state on, a step whose result has the wanted fingerprint. `stateright`'s own search is not used for
-//! counterexamples, because it looks at blocks of states and may tell a longer one; `tests/engine.rs` compares both.
+//! The search keeps a fingerprint, the number of the parent and a table entry for each state (about 45
+//! bytes); the states themselves live only while they wait for their turn. A path is found again by taking,
+//! from the initial state on, a step whose result has the wanted fingerprint. `stateright`'s own search is
+//! not used for counterexamples, because it looks at blocks of states and may tell a longer one;
+//! `tests/engine.rs` compares both.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -13,8 +14,8 @@ use stateright::Model;
 
 use crate::fingerprint::{FingerprintMap, fingerprint};
 
-/// Number of a state in the order of discovery, from 0. Numbers never go down along levels of the search, so of two
-/// states the one with the lower number has the shorter shortest path, or an equally long one.
+/// Number of a state in the order of discovery, from 0. Numbers never go down along levels of the search, so
+/// of two states the one with the lower number has the shorter shortest path, or an equally long one.
 pub type StateId = u32;
 
 /// Marks an initial state, which has no parent.
@@ -59,7 +60,8 @@ pub struct Exploration {
 }
 
 impl Exploration {
-    /// Searches breadth first until all states are seen, the observer stops, or `states_max` states are known.
+    /// Searches breadth first until all states are seen, the observer stops, or `states_max` states are
+    /// known.
     pub fn run<M>(model: &M, states_max: usize, observer: &mut impl Observer<M>) -> Self
     where
         M: Model,
@@ -88,8 +90,8 @@ impl Exploration {
         self.fingerprints.len()
     }
 
-    /// Actions of a shortest path to a state, and the state. Actions are those of `model`, which must be the one that
-    /// was searched.
+    /// Actions of a shortest path to a state, and the state. Actions are those of `model`, which must be the
+    /// one that was searched.
     pub fn path_to<M>(&self, model: &M, id: StateId) -> (Vec<M::Action>, M::State)
     where
         M: Model,

@@ -16,8 +16,9 @@ pub fn fingerprint<S: Hash>(state: &S) -> u64 {
     hasher.finish()
 }
 
-/// Collects bytes into words and mixes every word by a full multiplication, whose two halves are folded onto each
-/// other. States are mostly small numbers and fieldless enums, so one multiplication serves eight of them.
+/// Collects bytes into words and mixes every word by a full multiplication, whose two halves are folded onto
+/// each other. States are mostly small numbers and fieldless enums, so one multiplication serves eight of
+/// them.
 struct Folding {
     mixed: u64,
     word: u64,
@@ -40,7 +41,8 @@ impl Folding {
         }
     }
 
-    /// One byte for what is below 255, as lengths and the numbers of enum variants are; else an escape and all bytes.
+    /// One byte for what is below 255, as lengths and the numbers of enum variants are; else an escape and
+    /// all bytes.
     fn push_short(&mut self, value: u64) {
         match u8::try_from(value) {
             Ok(byte) if byte < u8::MAX => self.push(byte),
@@ -78,6 +80,7 @@ impl Hasher for Folding {
 }
 
 /// For maps whose keys are fingerprints already.
+#[allow(clippy::disallowed_types, reason = "never iterated, and its hasher has no random key")]
 pub(crate) type FingerprintMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AsIs>>;
 
 /// Passes a fingerprint through.

@@ -40,11 +40,11 @@ fn main() -> ExitCode {
 
 fn configuration_rows(args: &Args) -> Vec<Row> {
     let mut rows = vec![];
-    if args.wants(Model::Transactional) {
+    if args.wants(Model::Transactional) && args.only.is_none() {
         rows.extend(told(transactional::cases::configuration_rows(args.is_large)));
     }
     for check in configurations() {
-        if args.wants_name(check.model) && (args.is_large || !check.is_large) {
+        if args.wants_check(&check) {
             rows.extend(told(vec![check.run()]));
         }
     }
@@ -53,10 +53,10 @@ fn configuration_rows(args: &Args) -> Vec<Row> {
 
 fn rule_rows(args: &Args) -> Vec<Row> {
     let mut rows = vec![];
-    if args.wants(Model::Transactional) {
+    if args.wants(Model::Transactional) && args.only.is_none() {
         rows.extend(told(transactional::cases::rule_rows()));
     }
-    for check in removals().iter().filter(|check| args.wants_name(check.model)) {
+    for check in removals().iter().filter(|check| args.wants_check(check)) {
         rows.extend(told(vec![check.run()]));
     }
     rows

@@ -1,9 +1,9 @@
 //! Progress: from every reachable state, can the goal still be reached?
 //!
-//! All states within the model's bounds are explored; the steps that may be *relied on* are kept as a graph, reversed,
-//! and followed back from the goal states. A state that is not met is stuck: whatever happens from there by such steps,
-//! the goal is never reached. In the words of temporal logic the check is `AG EF goal`; "never for ever" is what a
-//! weakly fair system makes of it.
+//! All states within the model's bounds are explored; the steps that may be *relied on* are kept as a graph,
+//! reversed, and followed back from the goal states. A state that is not met is stuck: whatever happens from
+//! there by such steps, the goal is never reached. In the words of temporal logic the check is `AG EF goal`;
+//! "never for ever" is what a weakly fair system makes of it.
 //!
 //! A model with bounds (so many claims, so many crashes) is always stuck once its bounds are used up. Hence
 //! [`ProgressCheck::judging`]: only the states with some room left are asked for.
@@ -20,7 +20,8 @@
 //!     type Action = Step;
 //!     fn init_states(&self) -> Vec<Option<u8>> { vec![Some(0)] }
 //!     fn actions(&self, state: &Option<u8>, out: &mut Vec<Step>) {
-//!         match state { Some(3) | None => {} Some(2) => out.extend([Step::Up, Step::Fall]), _ => out.push(Step::Up) }
+//!         match state { Some(3) | None => {} Some(2) => out.extend([Step::Up, Step::Fall]), _ =>
+//! out.push(Step::Up) }
 //!     }
 //!     fn next_state(&self, state: &Option<u8>, step: Step) -> Option<Option<u8>> {
 //!         Some(match step { Step::Up => state.map(|n| n + 1), Step::Fall => None })
@@ -46,10 +47,11 @@ pub struct ProgressCheck<'a, M: Model> {
     model: &'a M,
     goal: Predicate<'a, M>,
     judged: Predicate<'a, M>,
-    relied_on: Box<dyn Fn(&M::State, &M::Action) -> bool + 'a>,
+    relied_on: StepPredicate<'a, M>,
     states_max: usize,
 }
 
+type StepPredicate<'a, M> = Box<dyn Fn(&<M as Model>::State, &<M as Model>::Action) -> bool + 'a>;
 type Predicate<'a, M> = Box<dyn Fn(&<M as Model>::State) -> bool + 'a>;
 
 /// The answer, and how much was looked at.
@@ -99,21 +101,22 @@ where
         }
     }
 
-    /// Counts only on steps for which `relied_on` is true, given the state before. Others are explored (they may
-    /// happen) but do not help: crashes, lost answers, fences.
+    /// Counts only on steps for which `relied_on` is true, given the state before. Others are explored (they
+    /// may happen) but do not help: crashes, lost answers, fences.
     pub fn relying_on(mut self, relied_on: impl Fn(&M::State, &M::Action) -> bool + 'a) -> Self {
         self.relied_on = Box::new(relied_on);
         self
     }
 
-    /// Reports only stuck states for which `judged` is true: those that have room left within the model's bounds.
+    /// Reports only stuck states for which `judged` is true: those that have room left within the model's
+    /// bounds.
     pub fn judging(mut self, judged: impl Fn(&M::State) -> bool + 'a) -> Self {
         self.judged = Box::new(judged);
         self
     }
 
-    /// Gives up beyond so many states. Memory is about 45 bytes for each state and 8 for each relied-on step, at its
-    /// peak, and the states that wait for their turn.
+    /// Gives up beyond so many states. Memory is about 45 bytes for each state and 8 for each relied-on step,
+    /// at its peak, and the states that wait for their turn.
     pub fn states_max(mut self, states_max: usize) -> Self {
         self.states_max = states_max;
         self
@@ -148,7 +151,8 @@ struct Mark {
     can_reach_goal: bool,
 }
 
-/// The steps that are relied on. `targets[edges_begin[s]..edges_begin[s + 1]]` are the successors of state `s`.
+/// The steps that are relied on. `targets[edges_begin[s]..edges_begin[s + 1]]` are the successors of state
+/// `s`.
 struct Graph<'a, M: Model> {
     check: &'a ProgressCheck<'a, M>,
     marks: Vec<Mark>,

@@ -1,4 +1,5 @@
-//! What a check found, and how it is printed: aligned tables for people, Markdown for the documentation, JSON for tools.
+//! What a check found, and how it is printed: aligned tables for people, Markdown for the documentation, JSON
+//! for tools.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The rules of ledger mode and of the roll-out, each of which can be left out.
 //!
-//! Numbers 1 to 13 and F1 to F7 are those of the protocol's rule list; letters split a rule that has several parts.
-//! R rules belong to the replay generation, M rules to the mode record.
+//! Numbers 1 to 13 and F1 to F7 are those of the protocol's rule list; letters split a rule that has several
+//! parts. R rules belong to the replay generation, M rules to the mode record.
 
 /// A rule that a configuration may leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,7 +34,8 @@ pub enum Rule {
     ConsultFloor,
     /// 11: the key of a claim is never used again.
     UniqueKeys,
-    /// 12: a replica reads past its own position. Needed only where compaction may pass the last stable offset.
+    /// 12: a replica reads past its own position. Needed only where compaction may pass the last stable
+    /// offset.
     ReadPastOwnPosition,
     /// 13: anyone may end the transaction of a dead owner.
     EndDeadOwners,
@@ -44,7 +45,8 @@ pub enum Rule {
     FloorIsMaximum,
     /// F1c: a lower floor is tombstoned only after a higher one was read back.
     LowerFloorStays,
-    /// F2: a replica reads until a response ends at its own high watermark, not up to one that was fixed before.
+    /// F2: a replica reads until a response ends at its own high watermark, not up to one that was fixed
+    /// before.
     ReadUntilCaughtUp,
     /// F3: the newest claim of a transactional id stays in the log.
     NewestClaimStays,
@@ -60,9 +62,11 @@ pub enum Rule {
     ArbitrateUntilResolved,
     /// F6b: and until the start offset has passed those that committed.
     ArbitrateUntilPassed,
-    /// F6c: and until it has been caught up beyond the mode record, with the start offset at or above the floor.
+    /// F6c: and until it has been caught up beyond the mode record, with the start offset at or above the
+    /// floor.
     ArbitrateUntilCaughtUp,
-    /// F7: a replica that passed the last stable offset without the marker of a claim below it reads from the start.
+    /// F7: a replica that passed the last stable offset without the marker of a claim below it reads from the
+    /// start.
     RebuildView,
     /// R1: claims and floors carry their generation, and older ones are not consulted.
     GenerationsApart,
@@ -74,7 +78,8 @@ pub enum Rule {
     CatchUpAfterJoining,
     /// R5: the offsets are reset only while the group is empty.
     ResetEmptyGroup,
-    /// R6: nobody raises a floor between a generation record and the record that says that the offsets were reset.
+    /// R6: nobody raises a floor between a generation record and the record that says that the offsets were
+    /// reset.
     WaitForReset,
     /// M1: a ledger replica aborts when a `transactional` mode record lies below its claim.
     LedgerObeysMode,

@@ -1,12 +1,14 @@
 //! Waiting: can replicas that wait for each other's open claims wait for ever?
 //!
-//! Everything but the waiting is left out: views are current, markers are immediate, nobody times out and nobody gives
-//! up. A replica holds a queue of checkpoints, one for each of its transactional ids (slots); each has a set of
-//! records. It claims them, and a claim waits while an earlier open claim of anyone overlaps. If a record was
-//! committed by somebody else meanwhile, the checkpoint aborts, drops it and claims again.
+//! Everything but the waiting is left out: views are current, markers are immediate, nobody times out and
+//! nobody gives up. A replica holds a queue of checkpoints, one for each of its transactional ids (slots);
+//! each has a set of records. It claims them, and a claim waits while an earlier open claim of anyone
+//! overlaps. If a record was committed by somebody else meanwhile, the checkpoint aborts, drops it and claims
+//! again.
 //!
-//! Claims that are over need not be remembered: of committed ones only the records matter, of aborted ones nothing.
-//! So the state is finite without a bound on attempts or faults, and the check is over *any* number of them.
+//! Claims that are over need not be remembered: of committed ones only the records matter, of aborted ones
+//! nothing. So the state is finite without a bound on attempts or faults, and the check is over *any* number
+//! of them.
 
 use std::fmt;
 
@@ -35,7 +37,8 @@ pub struct Waits {
     pub slots: u8,
     /// Records, at most three.
     pub records: u8,
-    /// Whether a replica is handed no record that one of its checkpoints holds. Off, it may wait for itself, too.
+    /// Whether a replica is handed no record that one of its checkpoints holds. Off, it may wait for itself,
+    /// too.
     pub distinct: bool,
     /// Whether a checkpoint may fail at any time, for any reason, and claim again.
     pub faults: bool,
@@ -173,6 +176,24 @@ impl Waits {
         state.move_up(replica);
     }
 
+    /// The least of the states that differ only by the names of replicas: as checkpoints are compared first,
+    /// sorting by them finds it at once, but for replicas that hold the same.
+    fn least_of_replicas(&self, state: &State) -> State {
+        let held = |replica: u8| state.checkpoints[replica as usize];
+        let is_tie = |a: u8, b: u8| held(a) == held(b) && !held(a)[0].records.is_empty();
+        if is_tie(0, 1) || is_tie(0, 2) || is_tie(1, 2) {
+            let least = permutations(self.replicas).map(|replicas| state.renamed(replicas, [0, 1, 2])).min();
+            return least.unwrap_or(*state);
+        }
+        let mut order = [0, 1, 2];
+        order[..self.replicas as usize].sort_by_key(|replica| held(*replica));
+        let mut new_names = [0, 1, 2];
+        for (new, old) in order.into_iter().enumerate() {
+            new_names[old as usize] = new as u8;
+        }
+        state.renamed(new_names, [0, 1, 2])
+    }
+
     fn commit(&self, state: &mut State, replica: usize, slot: usize) {
         let checkpoint = &mut state.checkpoints[replica][slot];
         state.doubled |= checkpoint.records.overlaps(state.decided);
@@ -206,7 +227,8 @@ impl State {
         }
     }
 
-    /// The same state with replicas and records renamed: old replica `r` becomes `replicas[r]`, likewise records.
+    /// The same state with replicas and records renamed: old replica `r` becomes `replicas[r]`, likewise
+    /// records.
     fn renamed(&self, replicas: [u8; 3], records: [u8; 3]) -> State {
         let rename = |set: Records| {
             set.iter().fold(Records::NONE, |all, record| all.and(Records::one(records[record as usize])))
@@ -284,10 +306,9 @@ impl Model for Waits {
         if !self.symmetric {
             return Some(next);
         }
-        let of_records = permutations(self.records);
-        let names = permutations(self.replicas)
-            .flat_map(|replicas| of_records.clone().map(move |records| (replicas, records)));
-        names.map(|(replicas, records)| next.renamed(replicas, records)).min()
+        permutations(self.records)
+            .map(|records| self.least_of_replicas(&next.renamed([0, 1, 2], records)))
+            .min()
     }
 
     fn format_action(&self, step: &Step) -> String {

@@ -1,4 +1,5 @@
-//! The search and the progress check themselves: against `stateright`'s checker, and on graphs that are known.
+//! The search and the progress check themselves: against `stateright`'s checker, and on graphs that are
+//! known.
 
 use std::ops::ControlFlow;
 
@@ -165,7 +166,7 @@ fn reports_are_aligned_and_quoted() {
     assert_eq!(column(lines[1]), column(lines[2]), "{text}");
     assert!(removed.to_json().contains(r#""removed":"a \"rule\"""#));
     assert!(removed.counterexample().starts_with("   1. 9\n"));
-    assert_eq!(json(&[holds.clone()]).lines().count(), 3);
+    assert_eq!(json(std::slice::from_ref(&holds)).lines().count(), 3);
     assert!(
         markdown_table(&[holds])
             .starts_with("| model | configuration | verdict | states | depth |\n|---|---|")

@@ -80,9 +80,9 @@ impl Ledger {
                 }))
     }
 
-    /// Whether a floor record has, by rule F1c, been tombstoned: the model has no tombstones of floors, a floor
-    /// record may go as soon as a higher one is in the cleaner's reach. Without the rule a replica that is about to
-    /// raise the floor has tombstoned the lower one before.
+    /// Whether a floor record has, by rule F1c, been tombstoned: the model has no tombstones of floors, a
+    /// floor record may go as soon as a higher one is in the cleaner's reach. Without the rule a replica that
+    /// is about to raise the floor has tombstoned the lower one before.
     pub(super) fn floor_is_superseded(&self, state: &State, position: u8, reach: u8) -> bool {
         let Entry::Floor { end, generation } = state.log.at(position) else { return false };
         if !self.rules.keep(Rule::FloorValueInKey) {

@@ -1,6 +1,7 @@
 //! The share group: acknowledgements, staged acknowledgements, the broker's own archiving.
 //!
-//! Who holds which record is not modelled: the group is an adversary that hands any record to anyone at any time.
+//! Who holds which record is not modelled: the group is an adversary that hands any record to anyone at any
+//! time.
 
 use super::ids::{ClaimId, RECORDS_MAX, Records, ReplicaId};
 use super::state::{Membership, State};
@@ -25,13 +26,15 @@ impl Ledger {
         }
     }
 
-    /// Whether a replica acknowledges and drops what it knows as decided: it runs, and is a member that has read on.
+    /// Whether a replica acknowledges and drops what it knows as decided: it runs, and is a member that has
+    /// read on.
     pub(super) fn drops_decided(&self, state: &State, id: ReplicaId) -> bool {
         let replica = state.replica(id);
         replica.phase != super::state::Phase::Stopped && replica.membership == Membership::Member
     }
 
-    /// An ordinary acknowledgement. It fails for records that are finished or staged, and for who is no member.
+    /// An ordinary acknowledgement. It fails for records that are finished or staged, and for who is no
+    /// member.
     pub(super) fn acknowledge(&self, state: &mut State, id: ReplicaId, records: Records) {
         if state.replica(id).membership == Membership::Outside {
             return;
@@ -45,7 +48,8 @@ impl Ledger {
         }
     }
 
-    /// Whether TxnShareAcknowledge would take a claim's records. Always, for a ledger replica, which stages none.
+    /// Whether TxnShareAcknowledge would take a claim's records. Always, for a ledger replica, which stages
+    /// none.
     pub(super) fn may_stage(&self, state: &State, id: ReplicaId, claim: ClaimId) -> bool {
         let taken = state.group.finished().and(state.group.pending());
         let is_transactional = self.scope.is_transactional(id.0 as usize);

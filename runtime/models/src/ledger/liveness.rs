@@ -7,12 +7,13 @@ use crate::progress::ProgressCheck;
 /// From every state every record can still be decided.
 pub const DECIDABLE: &str = "every record can be decided";
 
-/// Positions that a stuck state must have left, to be judged: a claim and its marker for each replica, and one spare.
+/// Positions that a stuck state must have left, to be judged: a claim and its marker for each replica, and
+/// one spare.
 const LOG_ROOM: u8 = 6;
 
 impl Ledger {
-    /// The check that every record can be decided from everywhere, by steps that nobody prevents for ever. Only states
-    /// with a claim left are judged.
+    /// The check that every record can be decided from everywhere, by steps that nobody prevents for ever.
+    /// Only states with a claim left are judged.
     pub fn decidable(&self) -> ProgressCheck<'_, Ledger> {
         ProgressCheck::new(self, |state| self.all_are_decided(state))
             .relying_on(|state, action| self.is_relied_on(state, action))
@@ -26,8 +27,8 @@ impl Ledger {
         is_over && state.effects_of_this_replay().and(state.group.archived) == self.all_records()
     }
 
-    /// Faults, choices of an operator and of the adversary are not relied on. A replica aborts when it must, somebody
-    /// ends the transactions of the dead, and everyone reads on.
+    /// Faults, choices of an operator and of the adversary are not relied on. A replica aborts when it must,
+    /// somebody ends the transactions of the dead, and everyone reads on.
     fn is_relied_on(&self, state: &State, action: &Action) -> bool {
         match action {
             Action::Crash { .. } | Action::Stop(_) | Action::Start(_) => false,

@@ -1,7 +1,8 @@
 //! Ledger mode: claims in one log decide who may commit, and the roll-out from it to transactional mode.
 //!
-//! A replica that was handed records claims them in the outcome partition, reads the log until it is caught up, and
-//! commits only if no earlier claim of the same records is committed or open. The share group is an adversary.
+//! A replica that was handed records claims them in the outcome partition, reads the log until it is caught
+//! up, and commits only if no earlier claim of the same records is committed or open. The share group is an
+//! adversary.
 //!
 //! | file | what |
 //! |---|---|

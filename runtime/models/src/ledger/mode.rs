@@ -43,12 +43,13 @@ impl Ledger {
         let resolved = ledger_claims().all(|(seen, _)| seen != Seen::Open);
         let passed = ledger_claims().all(|(seen, claim)| seen != Seen::Committed || is_passed(claim));
         let caught_up = tail.caught_up_beyond_mode && start_offset >= tail.floor;
-        !((resolved || !self.rules.keep(Rule::ArbitrateUntilResolved))
-            && (passed || !self.rules.keep(Rule::ArbitrateUntilPassed))
-            && (caught_up || !self.rules.keep(Rule::ArbitrateUntilCaughtUp)))
+        (!resolved && self.rules.keep(Rule::ArbitrateUntilResolved))
+            || (!passed && self.rules.keep(Rule::ArbitrateUntilPassed))
+            || (!caught_up && self.rules.keep(Rule::ArbitrateUntilCaughtUp))
     }
 
-    /// Whether a ledger claim at `position` lies under a `transactional` mode record that its replica has read.
+    /// Whether a ledger claim at `position` lies under a `transactional` mode record that its replica has
+    /// read.
     pub(super) fn is_barred_by_mode(&self, tail: &Tail, position: u8) -> bool {
         let is_below = |record: Option<u8>| record.is_some_and(|at| at < position);
         self.rules.keep(Rule::LedgerObeysMode)
@@ -56,7 +57,8 @@ impl Ledger {
             && !is_below(tail.ledger_again_since)
     }
 
-    /// Whether a ledger replica knows that the group is transactional: its claims would be barred, so it makes none.
+    /// Whether a ledger replica knows that the group is transactional: its claims would be barred, so it
+    /// makes none.
     pub(super) fn is_out_of_mode(&self, id: ReplicaId, tail: &Tail) -> bool {
         !self.scope.is_transactional(id.0 as usize)
             && self.rules.keep(Rule::LedgerObeysMode)
@@ -69,7 +71,8 @@ impl Ledger {
         state.replica_mut(id).phase = Phase::Initialising;
     }
 
-    /// A transactional replica is stopped; its open transaction stays open until somebody or the time-out ends it.
+    /// A transactional replica is stopped; its open transaction stays open until somebody or the time-out
+    /// ends it.
     pub(super) fn stop(&self, state: &mut State, id: ReplicaId) {
         state.stops += 1;
         self.forget(state, id);

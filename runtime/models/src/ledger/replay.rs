@@ -1,6 +1,7 @@
 //! The replay generation: `group reset` hands every record out once more, on purpose.
 //!
-//! Order of the command: the generation record, the reset of the (empty) group's offsets, the record that says so.
+//! Order of the command: the generation record, the reset of the (empty) group's offsets, the record that
+//! says so.
 
 use super::ids::{RECORDS_MAX, Records, ReplicaId};
 use super::state::{Entry, Membership, Phase, Reset, State};
@@ -43,8 +44,8 @@ impl Ledger {
         Some(())
     }
 
-    /// The group begins again at the first record. Kafka resets the offsets of an empty group only: no member from
-    /// before can acknowledge after it.
+    /// The group begins again at the first record. Kafka resets the offsets of an empty group only: no member
+    /// from before can acknowledge after it.
     pub(super) fn reset_offsets(&self, state: &mut State) {
         if state.reset == Reset::NotBegun {
             state.reset = Reset::OffsetsFirst;

@@ -17,8 +17,8 @@ pub struct Scope {
     pub new_ids: bool,
     /// Fences or time-outs that may hit the open transaction of a living owner.
     pub fences: u8,
-    /// Whether replicas abort only when they must and get an answer to every EndTxn. Fewer states; for configurations
-    /// that look for a counterexample which needs no such fault.
+    /// Whether replicas abort only when they must and get an answer to every EndTxn. Fewer states; for
+    /// configurations that look for a counterexample which needs no such fault.
     pub patient: bool,
     /// Whether replicas A and B share one transactional id: one of them is always a zombie.
     pub zombie_pair: bool,
@@ -28,7 +28,8 @@ pub struct Scope {
     pub archiving: bool,
     /// What removes entries from the log.
     pub compaction: Compaction,
-    /// Whether compaction also removes aborted claims, and the markers and tombstones of claims that are gone.
+    /// Whether compaction also removes aborted claims, and the markers and tombstones of claims that are
+    /// gone.
     pub cleans_leftovers: bool,
     /// Floor records in all.
     pub floors: u8,
@@ -52,7 +53,8 @@ pub struct Scope {
     pub stops: u8,
     /// Whether a replica without a claim reads on. Needed where its knowledge matters before it claims.
     pub idle_reads: bool,
-    /// Whether records are interchangeable, so that states which differ only by their names are taken for one.
+    /// Whether records are interchangeable, so that states which differ only by their names are taken for
+    /// one.
     pub symmetric_records: bool,
     /// Whether a state without any open or possible claim has no successors. Sound for double effects only.
     pub ends_when_settled: bool,
@@ -63,7 +65,8 @@ pub struct Scope {
 pub enum Compaction {
     /// Nothing is removed.
     Off,
-    /// As in Apache Kafka: never at or beyond the last stable offset, and what supersedes must lie below it, too.
+    /// As in Apache Kafka: never at or beyond the last stable offset, and what supersedes must lie below it,
+    /// too.
     Kafka,
     /// Anywhere: weaker than any real cleaner.
     Anywhere,

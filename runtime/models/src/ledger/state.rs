@@ -306,7 +306,8 @@ pub enum Membership {
     Member,
 }
 
-/// The share group's state of the records. An adversary: whatever it says, any record may be handed to anyone.
+/// The share group's state of the records. An adversary: whatever it says, any record may be handed to
+/// anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
     /// Acknowledged for good.

@@ -1,5 +1,5 @@
-//! Records are interchangeable where nothing orders them: no floors, no start offset. Of states that differ only by
-//! the names of records one is kept, the one whose records are in the order of what happened to them.
+//! Records are interchangeable where nothing orders them: no floors, no start offset. Of states that differ
+//! only by the names of records one is kept, the one whose records are in the order of what happened to them.
 
 use super::ids::{RECORDS_MAX, Records};
 use super::state::State;

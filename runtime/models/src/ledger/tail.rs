@@ -108,9 +108,9 @@ impl Ledger {
         if replica.tail.position >= end { Reading::Done } else { reading }
     }
 
-    /// F7: a response ended at its own high watermark, its last stable offset is above an open claim, and the marker
-    /// never came: claim and marker were compacted away. To have passed the last stable offset would not be enough,
-    /// since the marker may lie above it, behind another open claim.
+    /// F7: a response ended at its own high watermark, its last stable offset is above an open claim, and the
+    /// marker never came: claim and marker were compacted away. To have passed the last stable offset would
+    /// not be enough, since the marker may lie above it, behind another open claim.
     fn waits_for_lost_marker(&self, state: &State, tail: &Tail) -> bool {
         let stable = state.last_stable_offset();
         let is_lost = |(id, claim): (ClaimId, &Claim)| {
@@ -119,7 +119,8 @@ impl Ledger {
         tail.position == state.log.end && state.each_claim().any(is_lost)
     }
 
-    /// Forgets everything and starts from the beginning of the log. A claim of its own stays, and must be met again.
+    /// Forgets everything and starts from the beginning of the log. A claim of its own stays, and must be met
+    /// again.
     pub(super) fn rebuild_view(&self, state: &mut State, id: ReplicaId) {
         let replica = state.replica_mut(id);
         replica.tail = Tail::START;

@@ -1,13 +1,14 @@
 //! The logs as any client reads them, at both isolation levels, and the rules of a log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
 use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader, committed_records};
 use sharestream_kafka::provenance::{DELIVERY_COUNT, Provenance};
-use sharestream_wire::records::RawBatch;
 use sharestream_wire::records::control::{self, ControlMarker};
+use sharestream_wire::records::{RawBatch, RecordView};
 
 use super::{Checker, Finding, Place};
 use crate::loader::Loaded;
@@ -52,6 +53,18 @@ pub struct Logged {
     pub provenance: Option<Provenance>,
     /// The delivery count that a dead letter tells.
     pub delivery_count: Option<i16>,
+    /// Digest of key, value and headers.
+    pub digest: u64,
+}
+
+/// Digest of key, value and headers of a record, to tell two records apart.
+pub(super) fn digest(record: &RecordView<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (record.key, record.value).hash(&mut hasher);
+    for header in record.headers.iter() {
+        header.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 impl Logged {
@@ -185,6 +198,7 @@ fn apply(
             delivery_count: delivery_count
                 .and_then(|text| std::str::from_utf8(text).ok())
                 .and_then(|text| text.parse().ok()),
+            digest: digest(&record),
         });
     }
     Ok(())

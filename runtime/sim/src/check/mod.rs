@@ -1,19 +1,41 @@
-//! What must hold after a run, read from the brokers alone.
+//! What must hold in a run and after it, read from the brokers alone.
 //!
 //! | checker | rule |
 //! |---|---|
-//! | effects | G1, G2: every visible source record has its effects exactly once, or exactly one dead letter |
-//! | outcomes | G2, G4: committed outcomes decide every offset once; incarnations commit in turn, none after its successor |
-//! | transactions | no torn transaction: all records of one transaction have one verdict; effects lie in decided ranges |
+//! | effects | G1, G2: every visible source record has its effects once, or exactly one dead letter |
+//! | outcomes | G2, G4: committed outcomes decide every offset once, each effect in its own transaction |
+//! | outcomes | G4: incarnations commit in turn, none after its successor |
+//! | archived | G3: the broker gives up no record that the job did not reject (delivery limit) |
+//! | status | G5: a job states the mode that it was told to run |
+//! | status | counts of a job never go back and never exceed what the logs show |
+//! | transactions | no torn transaction: all records of one transaction have one verdict |
 //! | log | no lost write, no aborted read, offsets without holes, one value for each offset |
-//! | liveness | everything is decided and ended within a bound; no transaction open, no task left |
+//! | reader | what an outside read-committed reader saw during the run is committed, where and as it was |
+//! | reader | it saw offsets in order and left out nothing, and its last stable offset never went back |
+//! | watch | log ends, leader epochs, producer epochs, share start offsets and state epochs only rise |
+//! | watch | last stable offset at most the high watermark; one leader for each epoch |
+//! | watch | batches, their fates and the verdicts of transactions stay |
+//! | watch | what is done durably is never available again, to its leader neither, and ends in one way |
+//! | watch | a record is acknowledged only by a transaction that was decided to commit |
+//! | watch | delivery counts keep to their limit |
+//! | liveness | everything is decided and every process ends within a bound; no task is left |
+//! | ending | no record is held or pending after the workers; no transaction is open |
+//! | ending | no share session, group member or connection of theirs is left |
 //! | exit | no process ends with a verdict that needs a human |
 //! | panic | nothing panics |
+//!
+//! The watch looks at each step of a run, the reader reads all through it, the status is looked at in both ways; all
+//! other rules are applied at the end.
 
+mod archived;
 mod effects;
+pub(crate) mod ending;
 mod logs;
 mod outcomes;
+mod reader;
+mod status;
 mod transactions;
+mod watch;
 
 use std::fmt;
 
@@ -23,6 +45,9 @@ use sharestream_client::Client;
 use crate::loader::Loaded;
 use crate::plan::Plan;
 pub use logs::Logs;
+pub(crate) use reader::{Reader, Seen};
+pub(crate) use status::StatusWatch;
+pub(crate) use watch::Watch;
 
 /// Which rule was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -32,12 +57,22 @@ pub enum Checker {
     Effects,
     /// Outcome records.
     Outcomes,
+    /// Records that the broker gave up.
+    Archived,
+    /// What jobs state.
+    Status,
     /// Transactions.
     Transactions,
     /// Logs.
     Log,
+    /// A reader during the run.
+    Reader,
+    /// What moves only forward.
+    Watch,
     /// Progress.
     Liveness,
+    /// What is left behind.
+    Ending,
     /// Ends of processes.
     Exit,
     /// Panics.
@@ -49,9 +84,14 @@ impl fmt::Display for Checker {
         f.write_str(match self {
             Checker::Effects => "effects",
             Checker::Outcomes => "outcomes",
+            Checker::Archived => "archived",
+            Checker::Status => "status",
             Checker::Transactions => "transactions",
             Checker::Log => "log",
+            Checker::Reader => "reader",
+            Checker::Watch => "watch",
             Checker::Liveness => "liveness",
+            Checker::Ending => "ending",
             Checker::Exit => "exit",
             Checker::Panic => "panic",
         })
@@ -129,6 +169,20 @@ pub struct Counts {
     pub commits: u64,
     /// Aborted outcomes.
     pub aborts: u64,
+    /// Decisions of committed outcomes, gaps not counted.
+    pub decided: u64,
+}
+
+/// What was collected during a run.
+pub(crate) struct Witnesses {
+    /// By the loader.
+    pub(crate) loaded: Loaded,
+    /// By the reader; none when it did not come to its end.
+    pub(crate) seen: Option<Seen>,
+    /// Of the brokers.
+    pub(crate) watch: Watch,
+    /// Of the workers.
+    pub(crate) statuses: StatusWatch,
 }
 
 impl Counts {
@@ -145,7 +199,7 @@ impl Counts {
 }
 
 /// Reads everything and applies every rule.
-pub(crate) async fn check(client: &Client, plan: &Plan, loaded: &Loaded) -> (Vec<Finding>, Counts) {
+pub(crate) async fn check(client: &Client, plan: &Plan, witnesses: &Witnesses) -> (Vec<Finding>, Counts) {
     let mut counts = Counts::default();
     let (logs, mut findings) = match Logs::read(client).await {
         Ok(read) => read,
@@ -154,11 +208,21 @@ pub(crate) async fn check(client: &Client, plan: &Plan, loaded: &Loaded) -> (Vec
             return (vec![finding], counts);
         }
     };
-    findings.extend(logs::check(&logs, loaded));
+    findings.extend(logs::check(&logs, &witnesses.loaded));
     findings.extend(effects::check(&logs, plan, &mut counts));
     findings.extend(transactions::check(&logs, plan));
+    match &witnesses.seen {
+        Some(seen) => findings.extend(seen.check(&logs)),
+        None => findings.push(Finding::new(Checker::Reader, "the reader did not come to its end")),
+    }
     match outcomes::check(client, &logs, plan, &mut counts).await {
-        Ok(found) => findings.extend(found),
+        Ok((found, decided)) => {
+            findings.extend(found);
+            let topic_id = logs.source_id.unwrap_or_default();
+            let last_seen = |place| witnesses.watch.last_seen(topic_id, place);
+            findings.extend(archived::check(&logs, plan, &decided, last_seen));
+            findings.extend(witnesses.statuses.check(&counts));
+        }
         Err(error) => {
             findings.push(Finding::new(Checker::Outcomes, format!("outcomes cannot be read: {error:#}")));
         }

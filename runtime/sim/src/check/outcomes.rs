@@ -17,7 +17,7 @@ pub(super) async fn check(
     logs: &Logs,
     plan: &Plan,
     counts: &mut Counts,
-) -> anyhow::Result<Vec<Finding>> {
+) -> anyhow::Result<(Vec<Finding>, DecidedBy)> {
     let info = client.fresh_topic(OUTCOMES).await?;
     let partition = outcome_partition(GROUP, i32::try_from(info.partitions.len())?);
     let mut log = OutcomeLog::new();
@@ -29,11 +29,12 @@ pub(super) async fn check(
     counts.aborts = outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Aborted).count() as u64;
     let mut found = chains(&committed);
     let decided = decided_by(&committed, plan, &mut found);
+    counts.decided = decided.decision_count();
     found.extend(effects_lie_inside(logs, &decided, plan));
     if !plan.at_least_once {
         found.extend(complete(logs, plan, &decided));
     }
-    Ok(found)
+    Ok((found, decided))
 }
 
 /// Committed outcomes of one replica: ids and incarnations only rise, and each names the one before.
@@ -73,11 +74,40 @@ struct Decided {
     decision: Decision,
 }
 
-fn decided_by(
-    committed: &[&JudgedOutcome],
-    plan: &Plan,
-    found: &mut Vec<Finding>,
-) -> BTreeMap<Place, Vec<Decided>> {
+/// All committed decisions, by source record.
+#[derive(Default)]
+pub(super) struct DecidedBy(BTreeMap<Place, Vec<Decided>>);
+
+impl DecidedBy {
+    fn of(&self, place: Place) -> &[Decided] {
+        self.0.get(&place).map_or(&[], Vec::as_slice)
+    }
+
+    /// True when a committed outcome decides the record.
+    pub(super) fn is_decided(&self, place: Place) -> bool {
+        !self.of(place).is_empty()
+    }
+
+    /// True when a committed outcome says that the record has no effect but a dead letter, or none at all.
+    pub(super) fn is_given_up(&self, place: Place) -> bool {
+        self.of(place).iter().any(|decided| decided.decision != Decision::Accept)
+    }
+
+    /// How many records were decided, gaps not counted.
+    fn decision_count(&self) -> u64 {
+        let all = self.0.values().flatten();
+        all.filter(|decided| decided.decision != Decision::Gap).count() as u64
+    }
+
+    /// One decision, made by hand.
+    #[cfg(test)]
+    pub(super) fn insert(&mut self, place: Place, decision: Decision) {
+        let writer = Writer { producer_id: 0, producer_epoch: 0 };
+        self.0.entry(place).or_default().push(Decided { writer, decision });
+    }
+}
+
+fn decided_by(committed: &[&JudgedOutcome], plan: &Plan, found: &mut Vec<Finding>) -> DecidedBy {
     let mut decided: BTreeMap<Place, Vec<Decided>> = BTreeMap::new();
     for outcome in committed {
         let record = &outcome.record;
@@ -97,17 +127,17 @@ fn decided_by(
             found.push(Finding::about(Checker::Outcomes, *place, text));
         }
     }
-    decided
+    DecidedBy(decided)
 }
 
 /// Every effect was written by a transaction that decides its record.
-fn effects_lie_inside(logs: &Logs, decided: &BTreeMap<Place, Vec<Decided>>, _plan: &Plan) -> Vec<Finding> {
+fn effects_lie_inside(logs: &Logs, decided: &DecidedBy, _plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for topic in [OUTPUT, DEAD_LETTERS] {
         for record in logs.of(topic).iter().filter(|record| record.is_committed()) {
             let Some(provenance) = record.provenance else { continue };
             let place = Place { partition: provenance.partition.0, offset: provenance.offset.0 };
-            let decisions = decided.get(&place).map_or(&[][..], Vec::as_slice);
+            let decisions = decided.of(place);
             if !decisions.iter().any(|decided| decided.writer == record.writer) {
                 let text = format!(
                     "{topic}/{}/{} is an effect of it in a transaction that does not decide it",
@@ -121,7 +151,7 @@ fn effects_lie_inside(logs: &Logs, decided: &BTreeMap<Place, Vec<Decided>>, _pla
 }
 
 /// Every record that the group was shown is decided, and by the kind of decision that it must have.
-fn complete(logs: &Logs, plan: &Plan, decided: &BTreeMap<Place, Vec<Decided>>) -> Vec<Finding> {
+fn complete(logs: &Logs, plan: &Plan, decided: &DecidedBy) -> Vec<Finding> {
     let mut found = Vec::new();
     let dead: BTreeSet<Place> = logs
         .of(DEAD_LETTERS)
@@ -132,7 +162,7 @@ fn complete(logs: &Logs, plan: &Plan, decided: &BTreeMap<Place, Vec<Decided>>) -
         .collect();
     for record in logs.of(SOURCE).iter().filter(|record| is_shown(record, plan)) {
         let place = Place { partition: record.partition.0, offset: record.offset.0 };
-        let Some(decision) = decided.get(&place).and_then(|decisions| decisions.first()) else {
+        let Some(decision) = decided.of(place).first() else {
             found.push(Finding::about(Checker::Outcomes, place, "no committed outcome decides it"));
             continue;
         };

@@ -185,12 +185,36 @@ impl Fabric {
             state.pipes.values_mut().filter(|pipe| pipe.to == *host).for_each(Pipe::abandon);
         }
         self.reset(|from, to| from == &**host || to == &**host);
+        self.forget_ended(host);
         self.changed.notify_waiters();
+    }
+
+    /// Both ends may have been dropped while the host was dark: then nobody else takes the connection away.
+    fn forget_ended(&self, host: &Host) {
+        let mut state = self.lock();
+        let of_host = state.pipes.iter().filter(|(id, pipe)| id.by_opener && pipe.from == *host);
+        let connections: Vec<u64> = of_host.map(|(id, _)| id.connection).collect();
+        for connection in connections {
+            let both = [true, false].map(|by_opener| PipeId { connection, by_opener });
+            if both.iter().all(|id| state.pipes.get(id).is_none_or(Pipe::is_over)) {
+                both.iter().for_each(|id| drop(state.pipes.remove(id)));
+            }
+        }
     }
 
     /// Open connections, for checks that none leaks.
     pub fn connection_count(&self) -> usize {
         self.lock().pipes.keys().filter(|id| id.by_opener).count()
+    }
+
+    /// Open connections by who opened them and to whom.
+    pub fn links(&self) -> BTreeMap<(Host, Host), usize> {
+        let state = self.lock();
+        let mut links = BTreeMap::new();
+        for pipe in state.pipes.iter().filter(|(id, _)| id.by_opener).map(|(_, pipe)| pipe) {
+            *links.entry((Arc::clone(&pipe.from), Arc::clone(&pipe.to))).or_default() += 1;
+        }
+        links
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sharestream_base::planted::{self, Bug};
-use sharestream_base::{Clock, Env, Instant, OwnedTask, Rng, Spawner, TaskKind};
+use sharestream_base::{CancellationToken, Clock, Env, Instant, OwnedTask, Rng, Spawner, TaskKind};
 use sharestream_client::{Client, ClientConfig, NewTopic};
 
 use crate::check::{self, Finding};
@@ -95,6 +95,8 @@ pub(crate) struct World {
     next_process: u64,
     fault_counts: BTreeMap<&'static str, u64>,
     findings: Vec<Finding>,
+    watch: check::Watch,
+    statuses: check::StatusWatch,
 }
 
 impl World {
@@ -125,6 +127,8 @@ impl World {
             next_process: 0,
             fault_counts: BTreeMap::new(),
             findings: Vec::new(),
+            watch: check::Watch::new(&plan),
+            statuses: check::StatusWatch::new(&plan),
             plan,
         }
     }
@@ -134,6 +138,7 @@ impl World {
         let client = self.outsider("checker").await;
         self.create_topics(&client).await;
         let mut loader = self.start_loader().await;
+        let (mut reader, stop_reader) = self.start_reader().await;
         let started_at = self.clock.now();
         for timed in self.plan.faults.clone() {
             self.schedule(started_at + timed.at, Action::Inject(timed.fault));
@@ -152,7 +157,14 @@ impl World {
         self.end_faults().await;
         self.settle(&client).await;
         self.drain().await;
-        let (findings, counts) = check::check(&client, &self.plan, &loaded).await;
+        self.wind_down().await;
+        stop_reader.cancel();
+        let seen = reader.join().await.ok().flatten();
+        for finding in self.watch.look_last(self.nodes.cluster()) {
+            self.find(finding);
+        }
+        let witnesses = check::Witnesses { loaded, seen, watch: self.watch, statuses: self.statuses };
+        let (findings, counts) = check::check(&client, &self.plan, &witnesses).await;
         self.findings.extend(findings);
         self.findings.extend(panics::seen().into_iter().map(Finding::panic));
         let virtual_time = self.trace.elapsed();
@@ -167,9 +179,21 @@ impl World {
         }
     }
 
+    /// What brokers and workers show now goes to the checkers.
+    fn look(&mut self) {
+        let mut found = self.watch.look(self.nodes.cluster());
+        for incarnation in self.workers.iter().flat_map(|slot| slot.current.iter().chain(&slot.zombies)) {
+            found.extend(self.statuses.look(&incarnation.host, &incarnation.control.status().borrow()));
+        }
+        for finding in found {
+            self.find(finding);
+        }
+    }
+
     /// One step of the harness: what is due happens, ended processes are noticed.
     async fn step(&mut self) {
         let now = self.clock.now();
+        self.look();
         while let Some(entry) = self.actions.first_entry() {
             if entry.key().0 > now {
                 break;
@@ -226,6 +250,14 @@ impl World {
         let client = self.outsider("loader").await;
         let loader = Loader::new(client, &env, &self.plan);
         OwnedTask::spawn(&Spawner::system(), "loader", TaskKind::Job, loader.run(env))
+    }
+
+    /// A consumer of the results, from now until the token is cancelled.
+    async fn start_reader(&self) -> (OwnedTask<check::Seen>, CancellationToken) {
+        let (env, stop) = (self.outsider_env("reader"), CancellationToken::new());
+        let client = self.outsider("reader").await;
+        let reader = check::Reader::new(client, env, self.plan.output_partitions).run(stop.clone());
+        (OwnedTask::spawn(&Spawner::system(), "reader", TaskKind::Job, reader), stop)
     }
 
     fn find(&mut self, finding: Finding) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader};
 
 use super::World;
+use crate::check::ending::{self, Remains};
 use crate::check::{Checker, Finding};
 use crate::workload::{DEAD_LETTERS, GROUP, OUTCOMES, OUTPUT, SOURCE};
 
@@ -94,6 +95,24 @@ impl World {
                     self.find(Finding::new(Checker::Liveness, text));
                 }
             }
+        }
+    }
+}
+
+impl World {
+    /// Waits until the brokers have forgotten the workers; a finding for each thing that stays.
+    pub(super) async fn wind_down(&mut self) {
+        let (started_at, longest) = (self.clock.now(), ending::longest(&self.plan));
+        loop {
+            let left = Remains::of(self.nodes.cluster(), &self.fabric).list();
+            let waited = self.clock.now().duration_since(started_at);
+            if left.is_empty() || waited >= longest {
+                for finding in ending::findings(left, waited) {
+                    self.find(finding);
+                }
+                return;
+            }
+            self.step().await;
         }
     }
 }

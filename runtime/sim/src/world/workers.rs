@@ -164,7 +164,10 @@ impl World {
 
     /// Some ends say that something is wrong with us.
     pub(super) async fn account_for(&mut self, incarnation: Incarnation) {
-        let Incarnation { host, gate, mut task, .. } = incarnation;
+        let Incarnation { host, gate, control, mut task, .. } = incarnation;
+        for finding in self.statuses.look(&host, &control.status().borrow()) {
+            self.find(finding);
+        }
         if gate.is_dead() {
             return;
         }
