@@ -40,7 +40,7 @@ fn judge(
         }
         Done::Acknowledged | Done::Archived | Done::Below => return None,
     };
-    let text = format!("{text}: lost at delivery count {} (the limit is {limit})", seen.delivery_count);
+    let text = format!("{text}: lost, with delivery count {} of at most {limit}", seen.delivery_count);
     Some(Finding::about(Checker::Archived, place, text))
 }
 

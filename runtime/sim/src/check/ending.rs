@@ -38,15 +38,20 @@ pub(crate) fn longest(plan: &Plan) -> Duration {
 }
 
 impl Remains {
-    /// Looks at the brokers and the network.
-    pub(crate) fn of(cluster: &BrokerCluster, fabric: &Fabric) -> Self {
-        Remains {
-            shares: cluster.share_partitions(),
-            transactions: cluster.transactions(),
+    /// Looks at members, sessions and connections, which cost little; at the logs only when nothing of those is left,
+    /// or when it is the last look.
+    pub(crate) fn of(cluster: &BrokerCluster, fabric: &Fabric, is_last: bool) -> Self {
+        let mut remains = Remains {
             groups: cluster.groups(),
             sessions: cluster.share_session_counts(),
             links: fabric.links(),
+            ..Remains::default()
+        };
+        if is_last || remains.list().is_empty() {
+            remains.shares = cluster.share_partitions();
+            remains.transactions = cluster.transactions();
         }
+        remains
     }
 
     /// What must not be there after the workers have ended, in words.

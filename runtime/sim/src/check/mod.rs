@@ -15,7 +15,8 @@
 //! | watch | log ends, leader epochs, producer epochs, share start offsets and state epochs only rise |
 //! | watch | last stable offset at most the high watermark; one leader for each epoch |
 //! | watch | batches, their fates and the verdicts of transactions stay |
-//! | watch | what is done durably is never available again, to its leader neither, and ends in one way |
+//! | watch | what is done durably is never available again, and ends in one way |
+//! | watch | a leader hands out nothing that is done durably (but for unanswered plain acknowledgements) |
 //! | watch | a record is acknowledged only by a transaction that was decided to commit |
 //! | watch | delivery counts keep to their limit |
 //! | liveness | everything is decided and every process ends within a bound; no task is left |

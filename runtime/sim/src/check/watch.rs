@@ -63,7 +63,7 @@ impl Watch {
     pub(crate) fn new(plan: &Plan) -> Self {
         Watch {
             logs: LogWatch::default(),
-            shares: ShareWatch::new(plan.group.delivery_limit),
+            shares: ShareWatch::new(plan),
             transactions: TransactionWatch::default(),
             outcomes: OutcomeWatch::default(),
             pace: Pace::default(),

@@ -104,9 +104,10 @@ impl World {
     pub(super) async fn wind_down(&mut self) {
         let (started_at, longest) = (self.clock.now(), ending::longest(&self.plan));
         loop {
-            let left = Remains::of(self.nodes.cluster(), &self.fabric).list();
             let waited = self.clock.now().duration_since(started_at);
-            if left.is_empty() || waited >= longest {
+            let is_last = waited >= longest;
+            let left = Remains::of(self.nodes.cluster(), &self.fabric, is_last).list();
+            if left.is_empty() || is_last {
                 for finding in ending::findings(left, waited) {
                     self.find(finding);
                 }

@@ -36,7 +36,7 @@ fn a_record_that_is_archived_was_rejected_by_the_job() {
     assert!(found(Fate::Plain, true, Some(Decision::Gap), archived).is_empty());
     for decision in [None, Some(Decision::Accept)] {
         let texts = found(Fate::Plain, true, decision, archived);
-        assert!(texts.concat().contains("lost at delivery count 10 (the limit is 10)"), "{texts:?}");
+        assert!(texts.concat().contains("lost, with delivery count 10 of at most 10"), "{texts:?}");
         assert!(texts.concat().starts_with("archived: record 0/3"), "{texts:?}");
     }
 }

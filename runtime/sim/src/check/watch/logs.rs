@@ -31,11 +31,13 @@ impl LogWatch {
     pub(super) fn ends(&mut self, partitions: &[PartitionView]) -> Vec<Finding> {
         let mut found = Vec::new();
         for view in partitions {
-            let name = format!("{}/{}", view.topic, view.partition);
+            let name = || format!("{}/{}", view.topic, view.partition);
             if view.last_stable_offset > view.high_watermark {
                 let text = format!(
-                    "{name} is stable up to {}, beyond its high watermark {}",
-                    view.last_stable_offset, view.high_watermark
+                    "{} is stable up to {}, beyond its high watermark {}",
+                    name(),
+                    view.last_stable_offset,
+                    view.high_watermark
                 );
                 found.push(Finding::new(Checker::Watch, text));
             }
@@ -50,13 +52,13 @@ impl LogWatch {
             for (what, before, now) in numbers.into_iter().filter(|(_, before, now)| now < before) {
                 found.push(Finding::new(
                     Checker::Watch,
-                    format!("the {what} of {name} went back from {before} to {now}"),
+                    format!("the {what} of {} went back from {before} to {now}", name()),
                 ));
             }
             if before.leader_epoch == view.leader_epoch && before.leader.is_some() && view.leader.is_some() {
+                let text = || format!("{} has two leaders in epoch {}", name(), view.leader_epoch);
                 let changed = before.leader != view.leader;
-                let text = format!("{name} has two leaders in epoch {}", view.leader_epoch);
-                found.extend(changed.then(|| Finding::new(Checker::Watch, text)));
+                found.extend(changed.then(|| Finding::new(Checker::Watch, text())));
             }
         }
         found

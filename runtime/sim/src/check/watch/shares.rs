@@ -6,6 +6,7 @@ use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, StateEpoch, Top
 use sharestream_broker::inspect::{DurableStateView, MemoryStateView, MemoryView, SharePartitionView};
 
 use crate::check::{Checker, Finding, Place};
+use crate::plan::Plan;
 
 /// How a record ended in the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,10 @@ pub(crate) struct LastSeen {
 #[derive(Debug)]
 pub(super) struct ShareWatch {
     delivery_limit: u16,
+    /// Acknowledgements are plain. When the durable write of one is not answered, its leader gives the record back to
+    /// its holder, as Kafka does, though the write may have been made: then what is done may be delivered again, which
+    /// is the "at least" of at least once. No plain acknowledgement of a transactional job ends a record.
+    plain_acknowledgements: bool,
     shares: BTreeMap<(TopicId, PartitionIndex), History>,
 }
 
@@ -58,8 +63,12 @@ impl News {
 }
 
 impl ShareWatch {
-    pub(super) fn new(delivery_limit: u16) -> Self {
-        ShareWatch { delivery_limit, shares: BTreeMap::new() }
+    pub(super) fn new(plan: &Plan) -> Self {
+        ShareWatch {
+            delivery_limit: plan.group.delivery_limit,
+            plain_acknowledgements: plan.at_least_once,
+            shares: BTreeMap::new(),
+        }
     }
 
     pub(super) fn last_seen(&self, topic_id: TopicId, place: Place) -> LastSeen {
@@ -71,7 +80,7 @@ impl ShareWatch {
     /// Compares with the look before. `leader_epoch` is that of the source partition: the memory of an older leader
     /// says nothing.
     pub(super) fn look(&mut self, view: &SharePartitionView, leader_epoch: Option<LeaderEpoch>) -> News {
-        let limit = self.delivery_limit;
+        let (limit, may_repeat) = (self.delivery_limit, self.plain_acknowledgements);
         let key = (view.topic_id, view.partition);
         let history = self.shares.entry(key).or_insert_with(|| History::new(view.state_epoch));
         let mut news = News::default();
@@ -79,7 +88,7 @@ impl ShareWatch {
         history.take_durable(view, &mut news);
         let memory = view.memory.as_ref().filter(|memory| Some(memory.leader_epoch) == leader_epoch);
         if let Some(memory) = memory.filter(|memory| memory.state_epoch == view.state_epoch) {
-            history.compare_memory(view, memory, &mut news);
+            history.compare_memory(view, memory, may_repeat, &mut news);
         }
         let over = history.records.iter().enumerate().filter(|(_, record)| record.delivery_count > limit);
         for (offset, record) in over {
@@ -153,10 +162,16 @@ impl History {
     }
 
     /// Nobody may be given what is done durably, and the leader may not have passed what is not.
-    fn compare_memory(&mut self, view: &SharePartitionView, memory: &MemoryView, news: &mut News) {
+    fn compare_memory(
+        &mut self,
+        view: &SharePartitionView,
+        memory: &MemoryView,
+        may_repeat: bool,
+        news: &mut News,
+    ) {
         for run in &memory.runs {
-            let is_deliverable =
-                matches!(run.state, MemoryStateView::Available | MemoryStateView::Acquired { .. });
+            let is_deliverable = !may_repeat
+                && matches!(run.state, MemoryStateView::Available | MemoryStateView::Acquired { .. });
             for offset in run.first.0..=run.last.0 {
                 let index = usize::try_from(offset).unwrap_or(0);
                 if index >= self.records.len() {

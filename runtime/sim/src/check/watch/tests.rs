@@ -11,8 +11,13 @@ use sharestream_broker::inspect::{
 use super::*;
 
 fn watch() -> Watch {
+    watch_of(false)
+}
+
+fn watch_of(at_least_once: bool) -> Watch {
     let mut plan = Plan::draw(0);
     plan.group.delivery_limit = 5;
+    plan.at_least_once = at_least_once;
     Watch::new(&plan)
 }
 
@@ -235,6 +240,13 @@ fn a_leader_hands_out_nothing_that_is_done_durably() {
     let mut old = with_memory(done, 0, MemoryStateView::Available);
     old.memory.as_mut().unwrap().leader_epoch = LeaderEpoch(2);
     assert_eq!(shares_in_turn(&[old]), "", "an older leader can hand out nothing");
+}
+
+#[test]
+fn a_plain_acknowledgement_whose_write_was_not_answered_may_be_repeated() {
+    let done = share(0, &[run(1, 1, 1, DurableStateView::Acknowledged)]);
+    let view = with_memory(done, 0, MemoryStateView::Available);
+    assert!(watch_of(true).shares.look(&view, Some(LeaderEpoch(3))).findings.is_empty());
 }
 
 #[test]
