@@ -55,6 +55,8 @@ pub struct Explored {
     pub faults: BTreeMap<&'static str, u64>,
     /// What the jobs did, over all seeds.
     pub counts: Counts,
+    /// Seeds in which records ran out of deliveries, a known limit.
+    pub known: Vec<u64>,
     /// Failures, by seed.
     pub failures: Vec<Failure>,
 }
@@ -94,6 +96,9 @@ pub fn explore(exploration: &Exploration, progress: &(dyn Fn(&Explored) + Sync))
                 *explored.faults.entry(kind).or_default() += count;
             }
             explored.counts.add(&report.counts);
+            if !report.known.is_empty() {
+                explored.known.push(seed);
+            }
             if !report.findings.is_empty() {
                 explored.failures.push(Failure { seed, findings: report.findings });
             }

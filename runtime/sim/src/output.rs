@@ -81,6 +81,12 @@ impl Output {
             counts.commits,
             counts.aborts
         ));
+        if !explored.known.is_empty() {
+            self.line(&format!(
+                "in seeds {:?} records ran out of deliveries (a known limit, see CHANGELOG.md)",
+                explored.known
+            ));
+        }
         for (kind, count) in &explored.faults {
             self.line(&format!("  {kind:<18}{count:>10}"));
         }
@@ -110,7 +116,8 @@ impl Output {
 
     /// The timeline of the first record that a finding is about.
     pub(crate) fn timeline(&self, report: &RunReport) {
-        let place = report.findings.iter().find_map(|finding| finding.place);
+        let findings = report.findings.iter().chain(&report.known);
+        let place = findings.into_iter().find_map(|finding| finding.place);
         self.timeline_of(report, place);
     }
 
@@ -172,7 +179,7 @@ impl Output {
                 counts.aborts
             ));
         }
-        if with_timeline {
+        if with_timeline || !report.known.is_empty() {
             self.timeline(report);
         }
         if !self.json {
@@ -180,6 +187,10 @@ impl Output {
                 self.line("nothing found");
             }
             self.findings(&report.findings);
+            if !report.known.is_empty() {
+                self.line("known limit (CHANGELOG.md), not a failure:");
+                self.findings(&report.known);
+            }
         }
     }
 

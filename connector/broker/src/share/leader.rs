@@ -152,7 +152,11 @@ impl ShareLeader {
                     Err(_) => machine.partition.write_failed(pending, now),
                 }
             }
-            if let Err(ErrorCode::FencedStateEpoch | ErrorCode::FencedLeaderEpoch) = result {
+            // A conflict says that an earlier write of unknown outcome did happen: what is in memory is wrong.
+            if let Err(
+                ErrorCode::FencedStateEpoch | ErrorCode::FencedLeaderEpoch | ErrorCode::InvalidRecordState,
+            ) = result
+            {
                 machine.closed = true;
             }
         }

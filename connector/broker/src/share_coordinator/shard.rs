@@ -65,7 +65,7 @@ impl Shard {
                 return Err(ErrorCode::FencedLeaderEpoch);
             }
             for batch in &write.batches {
-                if share.pending_conflict(batch) {
+                if share.conflicts_with(batch) {
                     return Err(ErrorCode::InvalidRecordState);
                 }
             }
@@ -253,11 +253,20 @@ impl Share {
         self.runs.values().any(|run| matches!(run.state, DurableState::TxnPending(_)))
     }
 
-    /// True when `batch` would move runs that another transaction, or this one otherwise, holds pending.
-    fn pending_conflict(&self, batch: &StateBatch) -> bool {
+    /// True when `batch` would move runs that another transaction, or this one otherwise, holds pending, or would open
+    /// again what is done: a write that was late, and overtaken by another of its leader.
+    fn conflicts_with(&self, batch: &StateBatch) -> bool {
+        let reopens = match batch.state {
+            DurableState::Available | DurableState::TxnPending(_) => true,
+            DurableState::Acknowledged | DurableState::Archived => false,
+        };
+        if reopens && self.start_offset.is_some_and(|start| batch.range.first < start) {
+            return true;
+        }
         self.overlapping(batch.range).any(|run| match run.state {
             DurableState::TxnPending(_) => run.state != batch.state,
-            DurableState::Available | DurableState::Acknowledged | DurableState::Archived => false,
+            DurableState::Acknowledged | DurableState::Archived => reopens,
+            DurableState::Available => false,
         })
     }
 

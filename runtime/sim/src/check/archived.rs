@@ -41,7 +41,10 @@ fn judge(
         Done::Acknowledged | Done::Archived | Done::Below => return None,
     };
     let text = format!("{text}: lost, with delivery count {} of at most {limit}", seen.delivery_count);
-    Some(Finding::about(Checker::Archived, place, text))
+    // Whoever gives a record up before its deliveries are used up makes a mistake of another kind.
+    let is_out = seen.delivery_count >= limit;
+    let checker = if is_out { Checker::DeliveryLimit } else { Checker::Archived };
+    Some(Finding::about(checker, place, text))
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ pub struct RunOptions {
 pub struct RunReport {
     /// What the checkers found; nothing, in a right run.
     pub findings: Vec<Finding>,
+    /// What follows from a known limit.
+    pub known: Vec<Finding>,
     /// Hash and counts of events.
     pub totals: Totals,
     /// Virtual time that passed.
@@ -169,8 +171,10 @@ impl World {
         self.findings.extend(panics::seen().into_iter().map(Finding::panic));
         let virtual_time = self.trace.elapsed();
         self.nodes.shut_down().await;
+        let (known, findings) = check::split_known(self.findings);
         RunReport {
-            findings: self.findings,
+            findings,
+            known,
             totals: self.trace.totals(),
             virtual_time,
             faults: self.fault_counts,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader};
 
 use super::World;
+use super::faults::Action;
 use crate::check::ending::{self, Remains};
 use crate::check::{Checker, Finding};
 use crate::workload::{DEAD_LETTERS, GROUP, OUTCOMES, OUTPUT, SOURCE};
@@ -73,6 +74,8 @@ impl World {
     /// Asks every worker to end and waits until all of its tasks are gone.
     pub(super) async fn drain(&mut self) {
         self.trace.note("draining");
+        // What was to start again stays down from here on.
+        self.actions.retain(|_, action| !matches!(action, Action::StartWorker(_)));
         for slot in &mut self.workers {
             for incarnation in slot.current.iter().chain(&slot.zombies) {
                 incarnation.control.drain();

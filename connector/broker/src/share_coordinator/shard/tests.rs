@@ -49,6 +49,27 @@ fn started() -> Shard {
 }
 
 #[test]
+fn a_late_write_does_not_open_again_what_is_done() {
+    let mut shard = started();
+    let done = vec![batch(0, 4, DurableState::Acknowledged), batch(8, 9, DurableState::Archived)];
+    let records = shard.decide_write(&key(0), write(done)).unwrap();
+    apply(&mut shard, records);
+    for late in [
+        batch(0, 4, DurableState::Available),
+        batch(3, 6, pending(3, Intent::Accept)),
+        batch(7, 8, DurableState::Available),
+    ] {
+        let refused = shard.decide_write(&key(0), write(vec![late]));
+        assert_eq!(refused, Err(ErrorCode::InvalidRecordState), "{late:?}");
+    }
+    assert!(shard.decide_write(&key(0), write(vec![batch(5, 7, DurableState::Available)])).is_ok());
+    assert!(
+        shard.decide_write(&key(0), write(vec![batch(8, 9, DurableState::Archived)])).is_ok(),
+        "repeated"
+    );
+}
+
+#[test]
 fn commit_finalises_by_intent_and_abort_makes_available() {
     for (outcome, expected) in [
         (TxnOutcome::Commit, (Some(Offset(10)), vec![])),
