@@ -6,12 +6,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sharestream_base::Rng;
 use sharestream_core::commit::CommitStep;
 
 /// Everything that a seed decides.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The seed; the run forks its own chance from it too.
     pub seed: u64,
@@ -41,7 +41,7 @@ pub struct Plan {
 }
 
 /// Settings of the share group.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupPlan {
     /// `share.record.lock.duration.ms`.
     pub lock_duration: Duration,
@@ -54,7 +54,7 @@ pub struct GroupPlan {
 }
 
 /// One replica of the job.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkerPlan {
     /// When it starts first.
     pub starts_at: Duration,
@@ -71,7 +71,7 @@ pub struct WorkerPlan {
 }
 
 /// A fault and when it happens.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedFault {
     /// Virtual time since the loader started.
     pub at: Duration,
@@ -80,7 +80,7 @@ pub struct TimedFault {
 }
 
 /// What can go wrong. Workers, nodes and partitions are named by number, modulo how many there are.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     /// Chunks are slow or lost for a while.
@@ -205,7 +205,7 @@ pub enum Fault {
 }
 
 /// Which way a link is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// Both ways.
@@ -217,7 +217,7 @@ pub enum Way {
 }
 
 /// Whose leader moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MovedTopic {
     /// The source topic: the share partition leader.
@@ -259,6 +259,37 @@ impl Fault {
 impl fmt::Display for TimedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>8.3} s  {:?}", self.at.as_secs_f64(), self.fault)
+    }
+}
+
+/// Which faults a plan is about: some bugs need several faults of one kind, which a mix rarely has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Focus {
+    Mixed,
+    Nodes,
+    Workers,
+    Network,
+}
+
+impl Focus {
+    fn covers(self, fault: &Fault) -> bool {
+        let about = match fault {
+            Fault::CutNodes { .. }
+            | Fault::PauseNode { .. }
+            | Fault::KillNode { .. }
+            | Fault::MoveLeader { .. }
+            | Fault::ResetNode { .. } => Focus::Nodes,
+            Fault::PauseWorker { .. }
+            | Fault::KillWorker { .. }
+            | Fault::KillWorkerAt { .. }
+            | Fault::Zombie { .. }
+            | Fault::StopWorker { .. }
+            | Fault::Store { .. } => Focus::Workers,
+            Fault::Weather { .. } | Fault::Reset { .. } | Fault::Cut { .. } | Fault::StepClock { .. } => {
+                Focus::Network
+            }
+        };
+        self == Focus::Mixed || self == about
     }
 }
 
@@ -350,10 +381,21 @@ impl Plan {
             yields: dice.chance(75),
             faults: Vec::new(),
         };
-        let fault_count = dice.pick(&[0, 1, 2, 3, 4, 5, 6, 8]);
-        for _ in 0..fault_count {
+        let focus = dice.pick(&[Focus::Mixed, Focus::Mixed, Focus::Nodes, Focus::Workers, Focus::Network]);
+        // With all kinds mixed a few faults are enough to ruin the day; of one kind it takes more.
+        let fault_count = match focus {
+            Focus::Mixed => dice.pick(&[0, 1, 2, 3, 4, 5, 6, 8]),
+            Focus::Nodes | Focus::Workers | Focus::Network => dice.pick(&[2, 4, 6, 9]),
+        };
+        if focus == Focus::Nodes {
+            plan.nodes = 3;
+        }
+        while plan.faults.len() < fault_count {
             let at = dice.ms(0, u64::try_from(busy_for.as_millis()).unwrap_or(u64::MAX));
-            plan.faults.push(TimedFault { at, fault: draw_fault(&dice, &plan) });
+            let fault = draw_fault(&dice, &plan);
+            if focus.covers(&fault) {
+                plan.faults.push(TimedFault { at, fault });
+            }
         }
         plan.faults.sort_by_key(|fault| fault.at);
         plan

@@ -146,7 +146,6 @@ impl World {
             rng,
             network: self.fabric.attach(host_of(node)),
             spawner: Spawner::gated(gate.clone()),
-            ..self.outsider_env("node")
         };
         self.nodes.processes[node] = Some(NodeProcess { gate, clock });
         let started = self.nodes.cluster.start_node_in(id_of(node), env).await;
