@@ -51,7 +51,12 @@ impl Recovery {
     /// # Errors
     /// `Fenced`; `Corrupt` (see [`crate::decide`]); `Retry` when an older incarnation published meanwhile under a
     /// transactional id that was not fenced: recover again.
-    pub async fn finish(self, store: &CheckpointStore, owner: &Owner, outcomes: Outcomes) -> Result<Recovered> {
+    pub async fn finish(
+        self,
+        store: &CheckpointStore,
+        owner: &Owner,
+        outcomes: Outcomes,
+    ) -> Result<Recovered> {
         store.check_owner(owner).await?;
         match self.settle(store, owner, outcomes).await {
             // What contradicts the outcome may be the work of a newer owner, done since we asked; and whoever is to

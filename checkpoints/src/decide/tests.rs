@@ -302,9 +302,8 @@ fn every_line_of_the_recovery_rule_holds() {
 #[test]
 fn a_manifest_that_names_another_outcome_topic_is_corrupt_and_one_that_names_none_is_as_before() {
     let first = || vec![pending(1, 1, None)];
-    let with = |stored, topic_id| {
-        decide(&Facts { stored, outcomes: Outcomes { topic_id, ..Outcomes::default() } })
-    };
+    let with =
+        |stored, topic_id| decide(&Facts { stored, outcomes: Outcomes { topic_id, ..Outcomes::default() } });
     // Nothing but the topic's id tells a commit that was lost with the topic from one that never happened.
     assert_eq!(with(first(), Some(topic(1))).unwrap().delete, [name(1, 1)]);
     for now in [Some(topic(2)), None] {
