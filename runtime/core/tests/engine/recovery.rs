@@ -1,6 +1,7 @@
 //! What a start makes of earlier incarnations: their numbers, their outcome topic, and those that start as well.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -49,7 +50,9 @@ async fn an_outcome_topic_that_was_created_again_is_corrupt_when_the_only_commit
     let error = setup.job().run(setup.env.clone(), JobControl::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     setup.broker.forget_outcomes();
-    let error = setup.job().run(setup.env.clone(), JobControl::new()).await.unwrap_err();
+    let again = setup.job().run(setup.env.clone(), JobControl::new());
+    let ended = setup.env.clock.timeout(Duration::from_secs(60), again).await;
+    let error = ended.expect("it does not start").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("created again"), "{error}");
 }
