@@ -200,3 +200,34 @@ async fn a_manifest_names_the_outcome_topic_by_its_id() {
     assert_eq!(protocol.outcome_topic_id(), Some(topic.topic_id));
     world.broker.shutdown().await;
 }
+
+/// Between the reading of the log and the writing of the own owner record another start writes its own: it comes before
+/// ours, and what we have read does not name its transactional ids.
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_comes_between_our_reading_and_our_writing_is_fenced_too() {
+    let mut missed_count = 0;
+    for yields in 0..120 {
+        let world = World::new(200).await;
+        let mut protocol = world.protocol().await;
+        let mut zombie = world.open_transaction("an-older-naming").await;
+        let other = async {
+            for _ in 0..yields * 4 {
+                tokio::task::yield_now().await;
+            }
+            world.write_owner(&["an-older-naming"]).await;
+        };
+        let (recovered, ()) = tokio::join!(protocol.recover(request(2)), other);
+        let owner = world.owner().await;
+        match recovered {
+            Ok(_) if owner.job_epoch == JobEpoch(2) => {
+                missed_count += u32::from(!owner.transactional_ids.contains("an-older-naming"));
+                assert_eq!(zombie.commit().await.unwrap_err().kind(), ErrorKind::Fenced, "{yields}");
+            }
+            // The other is the last owner: it is for it to go on.
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Fenced, "{yields}: {error}"),
+        }
+        world.broker.shutdown().await;
+    }
+    assert!(missed_count > 0, "the record never came between the two");
+}
