@@ -231,3 +231,28 @@ async fn an_owner_that_comes_between_our_reading_and_our_writing_is_fenced_too()
     }
     assert!(missed_count > 0, "the record never came between the two");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_after_it_has_lost_the_job_says_that_it_has_lost_it() {
+    let mut fenced_count = 0;
+    for yields in 0..120 {
+        let world = World::new(300).await;
+        let mut protocol = world.protocol().await;
+        let other = async {
+            for _ in 0..yields * 4 {
+                tokio::task::yield_now().await;
+            }
+            world.write_owner(&[]).await;
+        };
+        // No broker takes this one.
+        let request = RecoverRequest { pending_transactional_ids: vec![String::new()], ..request(2) };
+        let (recovered, ()) = tokio::join!(protocol.recover(request), other);
+        let error = recovered.unwrap_err();
+        if error.kind() == ErrorKind::Fenced {
+            fenced_count += 1;
+            assert_eq!(world.owner().await.job_epoch, JobEpoch(1), "{error}");
+        }
+        world.broker.shutdown().await;
+    }
+    assert!(fenced_count > 0, "the other never came before the failure was known");
+}
