@@ -50,7 +50,7 @@ async fn an_outcome_topic_that_was_created_again_is_corrupt_when_the_only_commit
     let error = setup.job().run(setup.env.clone(), JobControl::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     setup.broker.forget_outcomes();
-    let again = setup.job().run(setup.env.clone(), JobControl::new());
+    let again = Box::pin(setup.job().run(setup.env.clone(), JobControl::new()));
     let ended = setup.env.clock.timeout(Duration::from_secs(60), again).await;
     let error = ended.expect("it does not start").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
