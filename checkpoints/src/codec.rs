@@ -84,6 +84,7 @@ mod tests {
         let key = JobKey::new("flights", "pod-1");
         let mut manifest = Manifest::new(&key, JobEpoch(3), CheckpointId(8), Some(CheckpointId(6)), 17);
         manifest.transactional_id = Some("flights/pod-1/0".to_owned());
+        manifest.outcome_topic_id = Some(TopicId(uuid::Uuid::from_u128(5)));
         manifest.sources.push(SourceSnapshot {
             topic: Some("flights".to_owned()),
             topic_id: TopicId::default(),
@@ -118,16 +119,34 @@ mod tests {
         let manifest = decode("m", bytes.as_bytes()).unwrap();
         assert_eq!(manifest.checkpoint, CheckpointId(5));
         assert_eq!(manifest.sources[0].decided[0].decision, OffsetDecision::Reject);
+        assert_eq!(manifest.outcome_topic_id, None, "the first format did not know it");
+    }
+
+    #[test]
+    fn the_second_format_stays_readable_and_is_what_is_written() {
+        let body = concat!(
+            r#"{"format_version":2,"job":"flights","instance":"pod-1","job_epoch":3,"checkpoint":8,"#,
+            r#""predecessor":6,"transactional_id":"flights/pod-1/0","#,
+            r#""outcome_topic_id":"AAAAAAAAAAAAAAAAAAAABQ","sources":[{"topic":"flights","#,
+            r#""topic_id":"AAAAAAAAAAAAAAAAAAAAAA","partition":2,"decided":[[0,9,"accept"],[10,10,"gap"]]}],"#,
+            r#""operators":[{"operator":"count","subtask":0,"state":{"name":"count-0","sha256":"#,
+            r#""53f8fa6c5bb64e6fb1c7c2dd5c9ac36c4f39fc3ef2c3fbbc0fba6d3ee0cd6a01"}}],"created_ms":17}"#,
+            "\n"
+        );
+        let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
+        let read = decode("m", bytes.as_bytes()).unwrap();
+        assert_eq!(read.outcome_topic_id, Some(TopicId(uuid::Uuid::from_u128(5))));
+        assert_eq!(encode(&read).unwrap(), bytes.as_bytes());
     }
 
     #[test]
     fn a_newer_format_is_named_and_not_called_damage() {
-        let body = b"{\"format_version\":2,\"job\":{}}\n";
+        let body = b"{\"format_version\":3,\"job\":{}}\n";
         let mut bytes = format!("{MAGIC}{}\n", sha256_hex(body)).into_bytes();
         bytes.extend_from_slice(body);
         let error = decode("m", &bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("format version 2"), "{error}");
+        assert!(error.to_string().contains("format version 3"), "{error}");
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use object_store::ObjectStore;
 use object_store::prefix::PrefixStore;
 use sharestream_base::ids::{CheckpointId, JobEpoch};
 
-use crate::decide::LastCommitted;
+use crate::decide::{LastCommitted, Outcomes};
 use crate::{
     CheckpointStore, ErrorKind, JobKey, Manifest, ManifestRef, Owner, Recovery, Result, Retention,
     StoredState,
@@ -48,8 +48,9 @@ fn manifest(store: &CheckpointStore, owner: &Owner, id: u64, predecessor: Option
     manifest
 }
 
-fn outcome(id: u64, manifest_ref: &ManifestRef) -> Option<LastCommitted> {
-    Some(LastCommitted { checkpoint: CheckpointId(id), manifest: Some(manifest_ref.clone()) })
+fn outcome(id: u64, manifest_ref: &ManifestRef) -> Outcomes {
+    let last_committed = LastCommitted { checkpoint: CheckpointId(id), manifest: Some(manifest_ref.clone()) };
+    Outcomes { last_committed: Some(last_committed), ..Outcomes::default() }
 }
 
 async fn states(store: &CheckpointStore) -> Result<Vec<(u64, StoredState)>> {
@@ -67,7 +68,7 @@ async fn a_checkpoint_is_published_completed_and_restored(objects: Arc<dyn Objec
     let (store, newer) = open(&objects).await?;
     let recovery = Recovery::inspect(&store).await?;
     let last = outcome(1, &published.manifest_ref);
-    let recovered = recovery.finish(&store, &newer, last, None).await?;
+    let recovered = recovery.finish(&store, &newer, last).await?;
     assert_eq!(recovered.restored, Some((published.manifest_ref, first)), "exactly what was published");
     assert_eq!(recovered.next_checkpoint, CheckpointId(2), "ids go on");
     Ok(())
@@ -97,7 +98,7 @@ async fn a_newer_owner_fences_the_older(objects: Arc<dyn ObjectStore>) -> Result
     let error = store.check_owner(&older).await.expect_err("the older owner is fenced");
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     assert!(error.to_string().contains("the newer one"), "names the newer owner: {error}");
-    let finish = Recovery::inspect(&store).await?.finish(&store, &older, None, None).await;
+    let finish = Recovery::inspect(&store).await?.finish(&store, &older, Outcomes::default()).await;
     assert_eq!(
         finish.expect_err("recovery checks the owner").kind(),
         ErrorKind::Fenced,
@@ -128,7 +129,7 @@ async fn an_uncommitted_manifest_is_deleted_by_recovery(objects: Arc<dyn ObjectS
     let recovery = Recovery::inspect(&store).await?;
     let ids: Vec<&str> = recovery.pending_transactional_ids().collect();
     assert_eq!(ids, ["flights/main/0"], "the transaction of the pending manifest is resolved first");
-    let recovered = recovery.finish(&store, &newer, outcome(1, &first), None).await?;
+    let recovered = recovery.finish(&store, &newer, outcome(1, &first)).await?;
     assert_eq!(recovered.restored.map(|(restored, _)| restored), Some(first), "its predecessor");
     assert_eq!(recovered.next_checkpoint, CheckpointId(3), "the id is not used again");
     assert_eq!(states(&store).await?, [(1, StoredState::Completed)], "the pending one is gone");

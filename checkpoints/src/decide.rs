@@ -15,12 +15,14 @@
 //! pending                    neither it nor its predecessor    Corrupt: the outcome log is behind or another
 //! missing                    names it                          Corrupt: the folder lost it, or is another
 //! other hash or damaged      names it                          Corrupt
+//! names another outcome      any                               Corrupt: the topic was created again
+//!   topic
 //! ```
 //!
 //! Absence proves nothing: a missing outcome counts as "nothing was ever committed" only when nothing stored says
 //! otherwise.
 
-use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::ids::{CheckpointId, JobEpoch, TopicId};
 use sharestream_base::planted::{Bug, is_planted};
 
 use crate::{Error, ErrorKind, ManifestRef, Result, StoredCheckpoint, StoredState, paths};
@@ -34,6 +36,8 @@ pub enum Content {
         sha256: String,
         /// The last committed checkpoint when it was written.
         predecessor: Option<CheckpointId>,
+        /// Topic that was to hold its outcome; `None` when it does not say.
+        outcome_topic_id: Option<TopicId>,
     },
     /// Unreadable, with the reason.
     Damaged(String),
@@ -59,15 +63,24 @@ pub struct LastCommitted {
     pub manifest: Option<ManifestRef>,
 }
 
+/// What the outcome log says. The default: a log that has no id and holds nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Topic that was read; `None` where outcomes are not in a topic.
+    pub topic_id: Option<TopicId>,
+    /// `None` when it holds no committed record of this (job, instance).
+    pub last_committed: Option<LastCommitted>,
+    /// Highest id in any own outcome record, committed or not.
+    pub highest_seen: Option<CheckpointId>,
+}
+
 /// Everything that the decision depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// All stored checkpoints, in any order.
     pub stored: Vec<StoredManifest>,
-    /// What the outcome log says; `None` when it holds no committed record of this (job, instance).
-    pub last_committed: Option<LastCommitted>,
-    /// Highest id in any own outcome record, committed or not.
-    pub highest_seen: Option<CheckpointId>,
+    /// The only witness.
+    pub outcomes: Outcomes,
 }
 
 /// What recovery does.
@@ -88,7 +101,9 @@ pub struct RecoveryDecision {
 /// Decides what to restore, complete and delete. Errors: `Corrupt`, saying which object and which outcome
 /// contradict each other.
 pub fn decide(facts: &Facts) -> Result<RecoveryDecision> {
-    let committed = facts.last_committed.as_ref();
+    let Outcomes { topic_id, last_committed, highest_seen } = &facts.outcomes;
+    check_topic(&facts.stored, *topic_id)?;
+    let committed = last_committed.as_ref();
     let named = committed.and_then(|outcome| outcome.manifest.as_ref());
     let restored = match (committed, named) {
         (Some(outcome), Some(manifest_ref)) => Some(check_named(&facts.stored, outcome, manifest_ref)?),
@@ -111,7 +126,7 @@ pub fn decide(facts: &Facts) -> Result<RecoveryDecision> {
         .filter(|manifest| manifest.stored.state == StoredState::Pending)
         .and_then(|_| named.cloned());
     let used = facts.stored.iter().map(|manifest| manifest.stored.id);
-    let used = used.chain(facts.highest_seen).chain(committed.map(|outcome| outcome.checkpoint)).max();
+    let used = used.chain(*highest_seen).chain(committed.map(|outcome| outcome.checkpoint)).max();
     Ok(RecoveryDecision {
         restore: named.cloned(),
         complete,
@@ -119,6 +134,25 @@ pub fn decide(facts: &Facts) -> Result<RecoveryDecision> {
         predecessor: committed.map(|outcome| outcome.checkpoint),
         next_checkpoint: used.map_or(CheckpointId(1), CheckpointId::next),
     })
+}
+
+/// The log that was read must be the one that the manifests were written for: in another one their outcomes are
+/// missing, which looks like a checkpoint that was never committed.
+fn check_topic(stored: &[StoredManifest], topic_id: Option<TopicId>) -> Result<()> {
+    for StoredManifest { stored, content } in stored {
+        let Content::Intact { outcome_topic_id: Some(named), .. } = content else { continue };
+        if topic_id != Some(*named) {
+            let used = topic_id.map_or_else(|| "none".to_owned(), |id| format!("the one with id {id}"));
+            return corrupt(format!(
+                "the outcome of checkpoint {} ({}) is in the outcome topic with id {named}, but the job uses {used} now: \
+                 the topic was created again, or the job file names another one, and nobody can tell from it whether \
+                 that checkpoint is committed; name the topic of before, or give the job an empty checkpoint folder, \
+                 which starts it without state",
+                stored.id, stored.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The manifest that the outcome names: it must be there, whole, and the one that was committed.

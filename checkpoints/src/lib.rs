@@ -27,6 +27,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! use std::sync::Arc;
+//! use sharestream_checkpoints::decide::Outcomes;
 //! use sharestream_checkpoints::{CheckpointStore, JobKey, Manifest, Recovery};
 //!
 //! let objects = Arc::new(object_store::memory::InMemory::new());
@@ -34,7 +35,7 @@
 //! let owner = store.acquire_ownership("host-a pid 17", 1_767_225_600_000).await?;
 //! let recovery = Recovery::inspect(&store).await?;
 //! // ... InitProducerId for recovery.pending_transactional_ids(), then read the last committed outcome: none ...
-//! let start = recovery.finish(&store, &owner, None, None).await?;
+//! let start = recovery.finish(&store, &owner, Outcomes::default()).await?;
 //! assert!(start.restored.is_none());
 //!
 //! let manifest = Manifest::new(store.key(), owner.epoch, start.next_checkpoint, None, 1_767_225_600_001);

@@ -26,6 +26,10 @@ pub struct Manifest {
     pub predecessor: Option<CheckpointId>,
     /// Transaction that commits it; `None` in a mode without transactions.
     pub transactional_id: Option<String>,
+    /// Topic that holds the outcome of that transaction; `None` without one, and in format version 1. A topic that was
+    /// created again under its old name has another id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome_topic_id: Option<TopicId>,
     /// Decisions of this checkpoint, by source partition.
     #[serde(default)]
     pub sources: Vec<SourceSnapshot>,
@@ -100,8 +104,8 @@ pub struct OperatorSnapshot {
 }
 
 impl Manifest {
-    /// Version that this code writes; it reads this one and all before it.
-    pub const FORMAT_VERSION: u32 = 1;
+    /// Version that this code writes; it reads this one and all before it. Version 2 added the outcome topic's id.
+    pub const FORMAT_VERSION: u32 = 2;
 
     /// A manifest without decisions or state.
     pub fn new(
@@ -119,6 +123,7 @@ impl Manifest {
             checkpoint,
             predecessor,
             transactional_id: None,
+            outcome_topic_id: None,
             sources: Vec::new(),
             operators: Vec::new(),
             created_ms,

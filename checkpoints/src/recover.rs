@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use sharestream_base::ids::CheckpointId;
 
-use crate::decide::{self, Content, Facts, LastCommitted, StoredManifest};
+use crate::decide::{self, Content, Facts, Outcomes, StoredManifest};
 use crate::fence::Owner;
 use crate::store::CheckpointStore;
 use crate::{Error, ErrorKind, Manifest, ManifestRef, Result, StoredState};
@@ -55,15 +55,34 @@ impl Recovery {
         self,
         store: &CheckpointStore,
         owner: &Owner,
-        last_committed: Option<LastCommitted>,
-        highest_seen: Option<CheckpointId>,
+        outcomes: Outcomes,
     ) -> Result<Recovered> {
         store.check_owner(owner).await?;
-        let named = last_committed.as_ref().and_then(|outcome| outcome.manifest.as_ref());
+        match self.settle(store, owner, outcomes).await {
+            // What contradicts the outcome may be the work of a newer owner, done since we asked; and whoever is to
+            // recover again must not take the job back from one.
+            Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Retry) => {
+                store.check_owner(owner).await?;
+                Err(error)
+            }
+            settled => settled,
+        }
+    }
+
+    async fn settle(self, store: &CheckpointStore, owner: &Owner, outcomes: Outcomes) -> Result<Recovered> {
+        let named = outcomes.last_committed.as_ref().and_then(|outcome| outcome.manifest.as_ref());
         let (stored, transactional_ids) = read_stored(store, named).await?;
         // A newer owner deletes and completes as well: what it has published is not for us to judge.
         if stored.iter().any(|manifest| manifest.stored.job_epoch > owner.epoch) {
-            return Err(taken_over(store, owner).await);
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!(
+                    "{}: there are manifests of a later job epoch than {}, which is the highest owner: owner objects \
+                     were deleted",
+                    store.key(),
+                    owner.epoch
+                ),
+            ));
         }
         if let Some(unfenced) = transactional_ids.difference(&self.transactional_ids).next() {
             let context = format!(
@@ -72,14 +91,7 @@ impl Recovery {
             );
             return Err(Error::new(ErrorKind::Retry, context));
         }
-        let decision = match decide::decide(&Facts { stored, last_committed, highest_seen }) {
-            Ok(decision) => decision,
-            Err(error) => {
-                // What contradicts the outcome may be the work of a newer owner, done since we asked.
-                store.check_owner(owner).await?;
-                return Err(error);
-            }
-        };
+        let decision = decide::decide(&Facts { stored, outcomes })?;
         if let Some(manifest_ref) = &decision.complete {
             store.complete(owner, manifest_ref).await?;
         }
@@ -106,21 +118,6 @@ impl Recovery {
     }
 }
 
-/// The error of an owner that found manifests of a newer one.
-async fn taken_over(store: &CheckpointStore, owner: &Owner) -> Error {
-    match store.check_owner(owner).await {
-        Err(error) => error,
-        Ok(()) => Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "{}: there are manifests of a later job epoch than {}, the highest owner: owner objects were deleted",
-                store.key(),
-                owner.epoch
-            ),
-        ),
-    }
-}
-
 /// Lists everything, and reads the manifests on which a decision can depend: pending ones, and the one that the
 /// outcome names.
 async fn read_stored(
@@ -143,7 +140,11 @@ async fn read_stored(
                     if stored.state == StoredState::Pending {
                         transactional_ids.extend(manifest.transactional_id);
                     }
-                    Content::Intact { sha256: manifest_ref.sha256, predecessor: manifest.predecessor }
+                    Content::Intact {
+                        sha256: manifest_ref.sha256,
+                        predecessor: manifest.predecessor,
+                        outcome_topic_id: manifest.outcome_topic_id,
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Corrupt => Content::Damaged(error.to_string()),
                 Err(error) => return Err(error),

@@ -4,6 +4,7 @@ use std::fs;
 
 use sharestream_base::Clock;
 use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex, TopicId};
+use sharestream_checkpoints::decide::Outcomes;
 use sharestream_checkpoints::{
     CheckpointStore, DecidedOffsets, ErrorKind, JobKey, Manifest, OffsetDecision, Recovery, SourceSnapshot,
 };
@@ -61,7 +62,7 @@ async fn half_written_objects_of_a_crash_are_not_seen() {
     fs::write(manifests.join("notes.txt"), "a person's file").unwrap();
     assert_eq!(store.list().await.unwrap(), []);
     let recovered =
-        Recovery::inspect(&store).await.unwrap().finish(&store, &owner, None, None).await.unwrap();
+        Recovery::inspect(&store).await.unwrap().finish(&store, &owner, Outcomes::default()).await.unwrap();
     assert_eq!(recovered.next_checkpoint, CheckpointId(1));
 }
 

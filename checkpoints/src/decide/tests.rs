@@ -19,12 +19,24 @@ fn stored(id: u64, epoch: u64, state: StoredState, content: Content) -> StoredMa
 
 fn pending(id: u64, epoch: u64, predecessor: Option<u64>) -> StoredManifest {
     let predecessor = predecessor.map(CheckpointId);
-    stored(id, epoch, StoredState::Pending, Content::Intact { sha256: sha256(id, epoch), predecessor })
+    stored(id, epoch, StoredState::Pending, intact(id, epoch, predecessor))
 }
 
 fn completed(id: u64, epoch: u64) -> StoredManifest {
-    let content = Content::Intact { sha256: sha256(id, epoch), predecessor: None };
-    stored(id, epoch, StoredState::Completed, content)
+    stored(id, epoch, StoredState::Completed, intact(id, epoch, None))
+}
+
+fn intact(id: u64, epoch: u64, predecessor: Option<CheckpointId>) -> Content {
+    Content::Intact { sha256: sha256(id, epoch), predecessor, outcome_topic_id: Some(topic(1)) }
+}
+
+fn topic(id: u128) -> TopicId {
+    TopicId(uuid::Uuid::from_u128(id))
+}
+
+/// What the log of before says.
+fn log(last_committed: Option<LastCommitted>, highest_seen: Option<CheckpointId>) -> Outcomes {
+    Outcomes { topic_id: Some(topic(1)), last_committed, highest_seen }
 }
 
 fn outcome(id: u64, epoch: u64) -> Option<LastCommitted> {
@@ -259,7 +271,7 @@ fn every_line_of_the_recovery_rule_holds() {
                 stored.reverse();
             }
             let highest_seen = highest_seen.map(CheckpointId);
-            let facts = Facts { stored, last_committed: outcome.clone(), highest_seen };
+            let facts = Facts { stored, outcomes: log(outcome.clone(), highest_seen) };
             match (&expected, decide(&facts)) {
                 (Ok((restore, complete, delete, next)), Ok(decision)) => {
                     let manifest_ref = |(id, epoch): (u64, u64)| ManifestRef {
@@ -285,6 +297,31 @@ fn every_line_of_the_recovery_rule_holds() {
             }
         }
     }
+}
+
+#[test]
+fn a_manifest_that_names_another_outcome_topic_is_corrupt_and_one_that_names_none_is_as_before() {
+    let first = || vec![pending(1, 1, None)];
+    let with =
+        |stored, topic_id| decide(&Facts { stored, outcomes: Outcomes { topic_id, ..Outcomes::default() } });
+    // Nothing but the topic's id tells a commit that was lost with the topic from one that never happened.
+    assert_eq!(with(first(), Some(topic(1))).unwrap().delete, [name(1, 1)]);
+    for now in [Some(topic(2)), None] {
+        let error = with(first(), now).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let text = error.to_string();
+        for part in ["checkpoint 1 (", &topic(1).to_string(), "created again", "empty checkpoint folder"] {
+            assert!(text.contains(part), "'{text}' does not say '{part}'");
+        }
+    }
+    // Also when the log, copied from elsewhere, does name the manifest.
+    let outcomes = Outcomes { topic_id: Some(topic(2)), ..log(outcome(5, 1), None) };
+    let error = decide(&Facts { stored: vec![completed(5, 1)], outcomes }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    // The first format did not say.
+    let content = Content::Intact { sha256: sha256(1, 1), predecessor: None, outcome_topic_id: None };
+    let old = vec![stored(1, 1, StoredState::Pending, content)];
+    assert_eq!(with(old, Some(topic(2))).unwrap().delete, [name(1, 1)]);
 }
 
 /// A job that checkpoints, crashes anywhere and recovers, against the truth of what was committed.
@@ -339,8 +376,7 @@ mod histories {
                 // Anything but a whole checkpoint ends the attempt.
                 if crash || !matches!(end, End::Completed) {
                     epoch += 1;
-                    let facts =
-                        Facts { stored: store.clone(), last_committed: committed.clone(), highest_seen: None };
+                    let facts = Facts { stored: store.clone(), outcomes: log(committed.clone(), None) };
                     let decision = decide(&facts).unwrap();
                     let named = committed.as_ref().and_then(|outcome| outcome.manifest.clone());
                     prop_assert_eq!(&decision.restore, &named);

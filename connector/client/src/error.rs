@@ -71,6 +71,24 @@ impl Error {
         self
     }
 
+    /// The same, said of one share partition by its leader. Codes that blame the request or the group then only mean
+    /// that what the leader knew is lost, and the locks with it; no reason to end a job, whose next attempt acquires
+    /// anew:
+    /// - INVALID_REQUEST: a leader that leads anew has never given out these offsets, and Kafka calls an offset beyond
+    ///   what was ever acquired an invalid request;
+    /// - GROUP_ID_NOT_FOUND: the group's share state was deleted (KIP-932, the persister's answer).
+    ///
+    /// Kafka's persister answers FENCED_STATE_EPOCH, which is retried: the leader then loads the state of after the reset,
+    /// and knows nothing of the locks.
+    #[must_use]
+    pub(crate) fn of_share_partition(self) -> Self {
+        let lost = [KafkaError::INVALID_REQUEST, KafkaError::GROUP_ID_NOT_FOUND];
+        if self.code.is_some_and(|code| lost.contains(&code)) {
+            return Error { class: ErrorClass::Abort, ..self.with_kind(ErrorKind::Abort) };
+        }
+        self
+    }
+
     /// Puts `outer` before the context.
     #[must_use]
     pub(crate) fn within(mut self, outer: impl fmt::Display) -> Self {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,6 +35,10 @@ struct Script {
     end_txn: Mutex<VecDeque<EndTxn>>,
     /// Every EndTxn body that came, byte for byte.
     seen: Mutex<Vec<Bytes>>,
+    /// InitProducerId requests that are still to be put off with CONCURRENT_TRANSACTIONS.
+    concurrent_count: AtomicU32,
+    /// Those that came.
+    init_count: AtomicU32,
 }
 
 struct Fake {
@@ -48,6 +53,8 @@ async fn fake(transaction_version: i16, end_txn: &[EndTxn]) -> Fake {
         transaction_version,
         end_txn: Mutex::new(end_txn.iter().copied().collect()),
         seen: Mutex::default(),
+        concurrent_count: AtomicU32::new(0),
+        init_count: AtomicU32::new(0),
     });
     let mut listener = env.network.bind(&HostPort::new("fake", 9092)).await.unwrap();
     let mut tasks = TaskSet::new(&Spawner::system(), CancellationToken::new());
@@ -76,10 +83,15 @@ async fn serve(mut io: BoxIo, script: Arc<Script>) {
             18 => encode(&api_versions(script.transaction_version), &header),
             3 => encode(&metadata(), &header),
             10 => encode(&coordinator(), &header),
-            22 => encode(
-                &InitProducerIdResponse::default().with_producer_id(ProducerId(7)).with_producer_epoch(3),
-                &header,
-            ),
+            22 => {
+                script.init_count.fetch_add(1, Ordering::SeqCst);
+                let take = |left: u32| left.checked_sub(1);
+                let put_off =
+                    script.concurrent_count.try_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok();
+                let answer =
+                    InitProducerIdResponse::default().with_producer_id(ProducerId(7)).with_producer_epoch(3);
+                encode(&answer.with_error_code(if put_off { 51 } else { 0 }), &header)
+            }
             26 => {
                 script.seen.lock().unwrap().push(body);
                 let next = script.end_txn.lock().unwrap().pop_front().expect("an EndTxn that nobody expects");
@@ -173,6 +185,25 @@ async fn a_refusal_after_an_unanswered_commit_proves_nothing() {
     let fake = fake(2, &[EndTxn::Disconnect, EndTxn::Answer(48)]).await;
     let mut session = open_session(&fake, MINUTE).await;
     assert_eq!(session.commit().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transactional_id_is_not_taken_again_by_someone_who_has_lost_it() {
+    let fake = fake(2, &[]).await;
+    fake.script.concurrent_count.store(1_000, Ordering::SeqCst);
+    let mut session = TransactionSession::new(fake.client.clone(), TransactionConfig::new("job-0")).unwrap();
+    let mut asked_count = 0;
+    let goes_on = || {
+        asked_count += 1;
+        Box::pin(std::future::ready(asked_count < 3)) as futures::future::BoxFuture<'static, bool>
+    };
+    let error = session.init_while(goes_on).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    assert_eq!(asked_count, 3, "before each repetition, not before the first request");
+    assert_eq!(fake.script.init_count.load(Ordering::SeqCst), 3);
+    // Without a reason to stop it goes on until the other transaction is over.
+    fake.script.concurrent_count.store(5, Ordering::SeqCst);
+    session.init().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,12 +9,13 @@ use common::{
     acknowledge_all, acquired_values, client, poll_count, read_values, share_consumer, topic, unique,
     wait_until_decided,
 };
-use sharestream_base::ids::{MemberEpoch, PartitionIndex};
+use sharestream_base::ids::{MemberEpoch, Offset, PartitionIndex};
 use sharestream_base::{Env, ErrorKind};
 use sharestream_broker::{Broker, RunningBroker};
 use sharestream_client::{
-    AcknowledgeType, BatchWriter, Client, Isolation, Producer, ShareConsumer, ShareGroupMetadata,
-    ShareRecords, StagingOrder, TransactionConfig, TransactionSession, WriterConfig,
+    AcknowledgeType, AcknowledgementBatch, BatchWriter, Client, Isolation, KafkaError, Producer,
+    ShareAcknowledgements, ShareConsumer, ShareGroupMetadata, ShareRecords, StagingOrder, TransactionConfig,
+    TransactionSession, WriterConfig,
 };
 
 /// A broker, a source topic with twenty records on two partitions, an output topic, and a group that has not read.
@@ -171,6 +172,28 @@ async fn what_a_member_does_not_hold_dooms_the_transaction() {
     assert_eq!(session.commit().await.unwrap_err().kind(), ErrorKind::InvalidInput, "it can only be aborted");
     session.abort().await.unwrap();
     assert_eq!(fixture.output().await, Vec::<String>::new());
+    consumer.close().await.unwrap();
+    fixture.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn offsets_that_a_leader_has_never_given_out_are_lost_locks_and_no_defect() {
+    let fixture = Fixture::start().await;
+    let mut consumer = fixture.consumer().await;
+    let polls = poll_count(&mut consumer, 20, LIMIT).await;
+    let mut session = fixture.session().await;
+    fixture.begin_and_write(&mut session, &polls).await;
+    // As a leader sees it that has begun anew, with nothing acquired.
+    let held = &polls[0].partitions[0];
+    let beyond = AcknowledgementBatch::uniform(Offset(1_000), Offset(1_009), AcknowledgeType::Accept);
+    let mut acknowledgements = ShareAcknowledgements::default();
+    acknowledgements.partitions.insert((held.topic_id, held.partition), vec![beyond]);
+    let metadata = consumer.share_group_metadata();
+    let error =
+        session.send_share_acknowledgements_to_transaction(&acknowledgements, &metadata).await.unwrap_err();
+    assert_eq!(error.code(), Some(KafkaError::INVALID_REQUEST), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Abort, "{error}");
+    session.abort().await.unwrap();
     consumer.close().await.unwrap();
     fixture.broker.shutdown().await;
 }

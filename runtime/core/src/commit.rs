@@ -12,7 +12,7 @@
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::ids::{CheckpointId, JobEpoch, TopicId};
 use sharestream_checkpoints::{CommitPermit, ManifestRef};
 
 use crate::Result;
@@ -133,6 +133,12 @@ pub trait CommitProtocol: Send {
 
     /// The transactional id that epoch `checkpoint` uses, for its manifest; `None` when the mode has none.
     fn transactional_id(&self, checkpoint: CheckpointId) -> Option<String>;
+
+    /// Topic that holds the outcomes: each manifest names it, and recovery refuses a manifest that names another, for a
+    /// topic that was created again knows nothing. `None`, the default: outcomes are in no topic.
+    fn outcome_topic_id(&self) -> Option<TopicId> {
+        None
+    }
 
     /// Fences older incarnations, resolves what they left open, and reads the last committed outcome (DESIGN
     /// section 2, Recovery). Errors: `Fenced`, `Corrupt`.

@@ -53,7 +53,7 @@ pub(super) fn read_fetch(
                 let what = format!("share fetch of {}/{partition}", name(topic_id));
                 answer.errors.push(PartitionError {
                     key: (topic_id, partition),
-                    error: Error::from_answer(data.error_code, message, what),
+                    error: Error::from_answer(data.error_code, message, what).of_share_partition(),
                     leader: (data.current_leader.leader_epoch > 0).then_some((
                         NodeId(data.current_leader.leader_id),
                         LeaderEpoch(data.current_leader.leader_epoch),
@@ -107,4 +107,47 @@ fn read_partition(
         acquired,
         lock_deadline,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use sharestream_base::{Clock, ids::TopicId};
+    use sharestream_wire::KafkaError;
+    use sharestream_wire::messages::share_fetch::ShareFetchableTopicResponse;
+
+    use super::*;
+
+    /// The kind of the error that a leader's code for one partition becomes.
+    fn kind_of(code: KafkaError) -> ErrorKind {
+        let partition = PartitionData { error_code: code.0, ..PartitionData::default() };
+        let topic = ShareFetchableTopicResponse { partitions: vec![partition], ..Default::default() };
+        let response = ShareFetchResponse { responses: vec![topic], ..ShareFetchResponse::default() };
+        let now = Clock::system().now();
+        let answer = read_fetch(response, now, |_: TopicId| Arc::from("t")).unwrap();
+        answer.errors[0].error.kind()
+    }
+
+    #[test]
+    fn what_a_leader_says_of_one_partition_is_no_defect_and_no_fault_of_the_settings() {
+        for lost in [
+            KafkaError::INVALID_REQUEST,
+            KafkaError::GROUP_ID_NOT_FOUND,
+            KafkaError::INVALID_RECORD_STATE,
+            KafkaError::SHARE_SESSION_NOT_FOUND,
+            KafkaError::INVALID_SHARE_SESSION_EPOCH,
+            KafkaError::UNKNOWN_MEMBER_ID,
+        ] {
+            assert_eq!(kind_of(lost), ErrorKind::Abort, "{lost}");
+        }
+        for moved in [
+            KafkaError::FENCED_STATE_EPOCH,
+            KafkaError::NOT_LEADER_OR_FOLLOWER,
+            KafkaError::UNKNOWN_TOPIC_ID,
+            KafkaError::COORDINATOR_NOT_AVAILABLE,
+        ] {
+            assert_eq!(kind_of(moved), ErrorKind::Retry, "{moved}");
+        }
+        let refused = kind_of(KafkaError::TOPIC_AUTHORIZATION_FAILED);
+        assert_eq!(refused, ErrorKind::InvalidInput, "no attempt after it would fare better");
+    }
 }

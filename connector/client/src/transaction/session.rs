@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use kafka_protocol::messages::{
     EndTxnRequest, InitProducerIdRequest, ProducerId as WireProducerId, TransactionalId,
 };
@@ -124,6 +125,21 @@ impl TransactionSession {
     /// # Cancel safety
     /// May be dropped and called again; the epoch may then have been raised more than once.
     pub async fn init(&mut self) -> Result<ProducerIdentity> {
+        self.init_while(|| Box::pin(std::future::ready(true))).await
+    }
+
+    /// The same as long as `goes_on` says so: it is asked before every repetition. Each InitProducerId fences whoever has
+    /// the id, so someone who has lost the id for good must not repeat it until it succeeds.
+    ///
+    /// # Errors
+    /// Those of `init`; `Fenced` when it does not go on.
+    ///
+    /// # Cancel safety
+    /// As `init`.
+    pub async fn init_while(
+        &mut self,
+        mut goes_on: impl FnMut() -> BoxFuture<'static, bool> + Send,
+    ) -> Result<ProducerIdentity> {
         let timeout_ms = i32::try_from(self.config.timeout.as_millis()).unwrap_or(i32::MAX);
         let request = InitProducerIdRequest::default()
             .with_transactional_id(Some(self.wire_id()))
@@ -153,6 +169,12 @@ impl TransactionSession {
                     self.client.reroute(&self.coordinator, &error);
                     // Repeating it is harmless, so at the deadline it is a plain failure.
                     backoff.wait(error.with_kind(ErrorKind::Retry)).await?;
+                    if !goes_on().await {
+                        return Err(Error::new(
+                            ErrorKind::Fenced,
+                            format!("{what}: given up, another owns it"),
+                        ));
+                    }
                 }
                 Err(error) => return Err(error),
             }

@@ -186,7 +186,7 @@ impl Staging<'_> {
                         Some((0, _)) => None,
                         Some((code, message)) => {
                             let error = Error::from_answer(*code, message.as_deref(), what(key));
-                            Some((*key, of_partition(error)))
+                            Some((*key, error.of_share_partition()))
                         }
                         None => {
                             Some((*key, Error::new(ErrorKind::Retry, format!("{}: not answered", what(key)))))
@@ -240,12 +240,6 @@ impl Staging<'_> {
                 .collect(),
         }
     }
-}
-
-/// A leader that leads anew has never given out these offsets: what the old one gave is lost, and Kafka calls an
-/// offset beyond what was ever acquired an invalid request. Said of one partition it is no defect of ours.
-fn of_partition(error: Error) -> Error {
-    if error.code() == Some(KafkaError::INVALID_REQUEST) { error.with_kind(ErrorKind::Abort) } else { error }
 }
 
 /// A refresh that fails for the moment is tried again with the next round.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use sharestream_base::ids::{CheckpointId, JobEpoch};
+use sharestream_base::ids::{CheckpointId, JobEpoch, TopicId};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_core::commit::{
     AckMode, CommitProtocol, CommitReceipt, LastCommitted, RecoverRequest, SealedEpoch,
@@ -38,6 +38,10 @@ impl CommitProtocol for AtLeastOnceCommit {
 
     fn transactional_id(&self, checkpoint: CheckpointId) -> Option<String> {
         Some(self.transactions.transactional_id(checkpoint))
+    }
+
+    fn outcome_topic_id(&self) -> Option<TopicId> {
+        Some(self.transactions.outcome_topic_id())
     }
 
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {

@@ -8,6 +8,7 @@
 //! ```
 
 mod at_least_once;
+mod recovery;
 mod transactional;
 mod transactions;
 

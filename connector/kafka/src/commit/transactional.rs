@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
-use sharestream_base::ids::{CheckpointId, JobEpoch, NodeId};
+use sharestream_base::ids::{CheckpointId, JobEpoch, NodeId, TopicId};
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_client::{AcknowledgementBatch, Client, KafkaError, ShareAcknowledgements, StagingOrder};
@@ -153,6 +153,10 @@ impl CommitProtocol for TransactionalCommit {
 
     fn transactional_id(&self, checkpoint: CheckpointId) -> Option<String> {
         Some(self.transactions.transactional_id(checkpoint))
+    }
+
+    fn outcome_topic_id(&self) -> Option<TopicId> {
+        Some(self.transactions.outcome_topic_id())
     }
 
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {

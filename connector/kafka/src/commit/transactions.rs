@@ -1,4 +1,4 @@
-//! What both modes share: two alternating transactions, the outcome record in each, and recovery.
+//! What both modes share: two alternating transactions and the outcome record in each.
 //!
 //! ```text
 //!            slot 0: | open 2 ........ commit 2 | open 4 ........ commit 4 |
@@ -12,29 +12,22 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
-use sharestream_base::ids::{CheckpointId, JobEpoch, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
-use sharestream_base::planted::{Bug, is_planted};
+use sharestream_base::ids::{CheckpointId, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
 use sharestream_client::{
-    BatchWriter, Client, Producer, ProducerIdentity, TransactionConfig, TransactionDescription,
-    TransactionSession, WriterConfig,
+    BatchWriter, Client, ProducerIdentity, TransactionConfig, TransactionDescription, TransactionSession,
+    WriterConfig,
 };
-use sharestream_core::commit::{AckMode, CommitStep, LastCommitted, RecoverRequest, SealedEpoch, StepHook};
+use sharestream_core::commit::{AckMode, CommitStep, SealedEpoch, StepHook};
 use sharestream_core::decision::{Decisions, MemberDecisions};
 
+use super::recovery::Ownership;
+use crate::Result;
 use crate::attempt::Attempt;
 use crate::error::{bug, client_error};
-use crate::outcome::{
-    FORMAT_VERSION, ModeRecord, OutcomeCounts, OutcomeLog, OutcomePartition, OutcomeRecord, OwnerRecord,
-    last_committed, read_outcomes,
-};
-use crate::{Error, Result};
+use crate::outcome::{FORMAT_VERSION, OutcomeCounts, OutcomePartition, OutcomeRecord};
 
 /// Transactions that may be open at once.
 pub(crate) const SLOT_COUNT: usize = 2;
-/// Pause before the outcome partition is read again for a marker that recovery's fencing has caused.
-const MARKER_PAUSE: Duration = Duration::from_millis(50);
-/// How often it is read again.
-const MARKER_READS_MAX: u32 = 40;
 /// First pause between two looks at a committing transaction.
 const VISIBLE_PAUSE: Duration = Duration::from_micros(500);
 /// Longest pause.
@@ -66,29 +59,33 @@ pub(crate) struct TransactionsConfig {
 }
 
 impl TransactionsConfig {
-    fn transactional_id(&self, slot: usize) -> String {
+    /// The transactional id of a slot: the one place that names them (invariant J-TXN-ID). A function of job, instance
+    /// and slot alone, so that every incarnation takes the ids of the ones before it, and so fences them.
+    ///
+    /// Whoever changes it keeps this form for owner records that name no ids.
+    pub(super) fn transactional_id(&self, slot: usize) -> String {
         format!("{}.{}.{slot}", self.job, self.instance)
     }
 }
 
 /// An epoch that may be written into.
 #[derive(Clone, Debug)]
-struct OpenEpoch {
+pub(super) struct OpenEpoch {
     identity: ProducerIdentity,
     deadline_ms: i64,
 }
 
 /// The transactions of one replica, by slot, and the writer of their outcome records.
 pub(crate) struct Transactions {
-    client: Client,
-    config: TransactionsConfig,
+    pub(super) client: Client,
+    pub(super) config: TransactionsConfig,
     attempt: Arc<Attempt>,
     hook: Option<StepHook>,
-    sessions: Vec<TransactionSession>,
-    /// Our name in the owner record, once it is written.
-    incarnation: Option<String>,
+    pub(super) sessions: Vec<TransactionSession>,
+    /// How to find out whether the job is still ours, once the owner record is written.
+    pub(super) ownership: Option<Ownership>,
     outcome_writer: BatchWriter,
-    open: BTreeMap<CheckpointId, OpenEpoch>,
+    pub(super) open: BTreeMap<CheckpointId, OpenEpoch>,
     /// The last committed epochs, for whoever waits until they are visible.
     committed: BTreeMap<CheckpointId, ProducerIdentity>,
 }
@@ -112,7 +109,7 @@ impl Transactions {
             attempt,
             hook,
             sessions: Vec::new(),
-            incarnation: None,
+            ownership: None,
             outcome_writer,
             open: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -136,158 +133,16 @@ impl Transactions {
         self.hook.clone()
     }
 
-    fn new_session(&self, transactional_id: String) -> Result<TransactionSession> {
+    /// Id of the topic that holds the outcomes.
+    pub(crate) fn outcome_topic_id(&self) -> TopicId {
+        self.config.outcome_topic.topic_id
+    }
+
+    pub(super) fn new_session(&self, transactional_id: String) -> Result<TransactionSession> {
         let mut config = TransactionConfig::new(transactional_id);
         config.timeout = self.config.transaction_timeout;
         config.end_deadline = self.config.commit_deadline;
         TransactionSession::new(self.client.clone(), config).map_err(client_error("transaction session"))
-    }
-
-    /// Fences older incarnations, waits until what they left open is resolved, and reads the own outcomes.
-    pub(crate) async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {
-        let incarnation = self.take_ownership(request.job_epoch).await?;
-        self.incarnation = Some(incarnation.clone());
-        let own: Vec<String> = (0..SLOT_COUNT).map(|slot| self.config.transactional_id(slot)).collect();
-        let foreign = request.pending_transactional_ids.iter().filter(|id| !own.contains(id));
-        for transactional_id in foreign {
-            let mut session = self.new_session(transactional_id.clone())?;
-            session
-                .init()
-                .await
-                .map_err(client_error("recovery: fence the transactional id of a pending manifest"))?;
-        }
-        self.open.clear();
-        self.sessions.clear();
-        let read_early = if is_planted(Bug::OutcomesReadBeforeFencing) {
-            Some(self.read_own_outcomes(&incarnation).await?)
-        } else {
-            None
-        };
-        for transactional_id in own {
-            let mut session = self.new_session(transactional_id)?;
-            session.init().await.map_err(client_error("recovery: take the transactional id"))?;
-            self.sessions.push(session);
-        }
-        match read_early {
-            Some(last_committed) => Ok(last_committed),
-            None => self.read_own_outcomes(&incarnation).await,
-        }
-    }
-
-    /// Writes who we are, before the transactional ids are taken; gives the name to look for afterwards.
-    async fn take_ownership(&mut self, job_epoch: JobEpoch) -> Result<String> {
-        let env = self.client.env();
-        let owner = OwnerRecord {
-            format_version: FORMAT_VERSION,
-            job: self.config.job.clone(),
-            instance: self.config.instance.clone(),
-            job_epoch,
-            incarnation: env.rng.uuid().to_string(),
-            since_ms: env.clock.wall_ms(),
-        };
-        let value = owner.encode().map_err(|error| bug("owner record").with_source(error))?;
-        self.write_alone(&owner.key(), &value, "write the owner record").await?;
-        Ok(owner.incarnation)
-    }
-
-    /// The highest incarnation that an owner record or an outcome of this replica names.
-    pub(crate) async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
-        let OutcomeTopic { name, partition, .. } = self.config.outcome_topic.clone();
-        let mut log = OutcomeLog::of(&self.config.job, &self.config.instance);
-        read_outcomes(&self.client, &name, partition, &mut log).await?;
-        let owner = log.owner(&self.config.job, &self.config.instance).map(|owner| owner.job_epoch);
-        let outcomes = log.outcomes().iter().map(|outcome| outcome.record.job_epoch);
-        Ok(outcomes.chain(owner).max())
-    }
-
-    /// Whether the last owner record is ours.
-    pub(crate) async fn still_owns(&mut self) -> Result<bool> {
-        let Some(incarnation) = self.incarnation.clone() else { return Ok(false) };
-        let OutcomeTopic { name, partition, .. } = self.config.outcome_topic.clone();
-        let mut log = OutcomeLog::of(&self.config.job, &self.config.instance);
-        read_outcomes(&self.client, &name, partition, &mut log).await?;
-        let owner = log.owner(&self.config.job, &self.config.instance);
-        Ok(owner.is_some_and(|owner| owner.incarnation == incarnation))
-    }
-
-    /// Writes one record to the outcome partition, outside transactions.
-    async fn write_alone(&mut self, key: &str, value: &[u8], doing: &str) -> Result<()> {
-        let topic = &self.config.outcome_topic;
-        let mut producer = Producer::connect(self.client.clone(), WriterConfig::default())
-            .await
-            .map_err(client_error(doing))?;
-        let now_ms = self.client.env().clock.wall_ms();
-        producer
-            .writer()
-            .append(&topic.name, topic.partition, now_ms, Some(key.as_bytes()), Some(value), &[])
-            .await
-            .map_err(client_error(doing))?;
-        producer.flush().await.map_err(client_error(doing))?;
-        Ok(())
-    }
-
-    /// Our transactional ids are taken: whoever owned them before can write no more. Someone who wrote an owner record
-    /// after ours is about to take them from us, or has done so.
-    fn check_owner(&self, log: &OutcomeLog, incarnation: &str) -> Result<()> {
-        let TransactionsConfig { job, instance, .. } = &self.config;
-        match log.owner(job, instance) {
-            Some(owner) if owner.incarnation == incarnation => Ok(()),
-            Some(owner) => Err(Error::new(
-                ErrorKind::Fenced,
-                format!(
-                    "{job}/{instance} was started again (owner {} since {} ms); give the second copy another instance",
-                    owner.incarnation, owner.since_ms
-                ),
-            )),
-            None => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("{} has lost the owner record of {job}/{instance}", self.config.outcome_topic.name),
-            )),
-        }
-    }
-
-    async fn read_own_outcomes(&mut self, incarnation: &str) -> Result<LastCommitted> {
-        let OutcomeTopic { name, partition, .. } = self.config.outcome_topic.clone();
-        for _read in 0..MARKER_READS_MAX {
-            let mut log = OutcomeLog::of(&self.config.job, &self.config.instance);
-            read_outcomes(&self.client, &name, partition, &mut log).await?;
-            if !is_planted(Bug::OwnerNotReadAgain) {
-                self.check_owner(&log, incarnation)?;
-            }
-            match last_committed(log.outcomes())? {
-                Some(last) => {
-                    self.pin_mode(log.mode(&self.config.group)).await?;
-                    return Ok(last);
-                }
-                None => self.client.env().clock.sleep(MARKER_PAUSE).await,
-            }
-        }
-        Err(Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "{name}/{partition} holds an outcome without a marker, although its transaction was ended"
-            ),
-        ))
-    }
-
-    /// Checks the group's mode record, or writes it.
-    async fn pin_mode(&mut self, pinned: Option<&ModeRecord>) -> Result<()> {
-        let topic = self.config.outcome_topic.clone();
-        let ours = ModeRecord {
-            format_version: FORMAT_VERSION,
-            group: self.config.group.clone(),
-            mode: self.config.mode,
-            topic_id: topic.topic_id,
-            partition_count: topic.partition_count,
-        };
-        if let Some(pinned) = pinned {
-            check_mode(&ours, pinned, &topic.name)?;
-            if pinned.mode == ours.mode {
-                return Ok(());
-            }
-        }
-        let value = ours.encode().map_err(|error| bug("mode record").with_source(error))?;
-        self.write_alone(&ours.key(), &value, "write the mode record").await
     }
 
     /// Opens the transaction of the epoch and publishes its identity to the sinks.
@@ -434,36 +289,6 @@ fn is_complete(described: &[TransactionDescription], producer_id: ProducerId, ep
     })
 }
 
-/// Refuses an outcome topic that is not the one this group began with, and a mode that cannot follow the recorded one.
-fn check_mode(ours: &ModeRecord, pinned: &ModeRecord, topic: &str) -> Result<()> {
-    if pinned.topic_id != ours.topic_id {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "outcome topic {topic} has id {}, but group {} began with id {}: it was created again",
-                ours.topic_id, ours.group, pinned.topic_id
-            ),
-        ));
-    }
-    if pinned.partition_count != ours.partition_count {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!(
-                "outcome topic {topic} has {} partitions, but group {} began with {}: its outcomes are in another \
-                 partition now",
-                ours.partition_count, ours.group, pinned.partition_count
-            ),
-        ));
-    }
-    if pinned.mode == AckMode::Ledger {
-        return Err(Error::new(
-            ErrorKind::InvalidInput,
-            format!("group {} runs in ledger mode, which is not available yet", ours.group),
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -501,22 +326,30 @@ mod tests {
         assert!(is_complete(&[], ProducerId(7), ProducerEpoch(3)), "long forgotten");
     }
 
+    /// Invariant J-TXN-ID. Whoever changes a name here leaves the transactions of running jobs unfenced, unless the ids
+    /// of before are fenced by the owner record that names them; records without names are of this form.
     #[test]
-    fn an_outcome_topic_that_was_created_again_is_corrupt() {
-        let record = |id: u128, partition_count, mode| ModeRecord {
-            format_version: FORMAT_VERSION,
-            group: "g".to_owned(),
-            mode,
-            topic_id: TopicId(uuid::Uuid::from_u128(id)),
-            partition_count,
+    fn transactional_ids_are_a_function_of_job_instance_and_slot_that_never_changes() {
+        let named = |job: &str, instance: &str, group: &str| {
+            let config = TransactionsConfig {
+                job: job.to_owned(),
+                instance: instance.to_owned(),
+                group: group.to_owned(),
+                mode: AckMode::Transactional,
+                outcome_topic: OutcomeTopic {
+                    name: "o".into(),
+                    topic_id: TopicId::default(),
+                    partition_count: 1,
+                    partition: PartitionIndex(0),
+                },
+                topic_names: BTreeMap::new(),
+                transaction_timeout: Duration::from_secs(1),
+                commit_deadline: Duration::from_secs(1),
+            };
+            (0..SLOT_COUNT).map(|slot| config.transactional_id(slot)).collect::<Vec<_>>()
         };
-        let ours = record(1, 4, AckMode::Transactional);
-        let kind = |pinned: &ModeRecord| check_mode(&ours, pinned, "o").map_err(|error| error.kind());
-        assert_eq!(kind(&ours), Ok(()));
-        assert_eq!(kind(&record(1, 4, AckMode::AtLeastOnce)), Ok(()));
-        assert_eq!(kind(&record(2, 4, AckMode::Transactional)), Err(ErrorKind::Corrupt));
-        assert_eq!(kind(&record(1, 8, AckMode::Transactional)), Err(ErrorKind::Corrupt));
-        assert_eq!(kind(&record(1, 4, AckMode::Ledger)), Err(ErrorKind::InvalidInput));
+        assert_eq!(named("flights", "pod-1", "g"), ["flights.pod-1.0", "flights.pod-1.1"]);
+        assert_eq!(named("flights", "pod-1", "g"), named("flights", "pod-1", "h"));
     }
 
     #[test]

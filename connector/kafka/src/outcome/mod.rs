@@ -10,6 +10,7 @@ mod record;
 mod tests;
 
 pub(crate) use last_committed::last_committed;
+pub(crate) use read::read_outcomes_from;
 pub use read::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
 pub use record::{
     FORMAT_VERSION, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition, OutcomeRecord, OwnerRecord,

@@ -2,7 +2,7 @@
 //!
 //! Reading committed would wait for any hung replica; and a record's verdict must be known, not its visibility.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sharestream_base::ErrorKind;
@@ -55,6 +55,8 @@ pub struct OutcomeLog {
     modes: BTreeMap<String, ModeRecord>,
     /// The last owner of each replica, by key.
     owners: BTreeMap<String, OwnerRecord>,
+    /// Transactional ids that any owner record of a replica names, by the record's key.
+    transactional_ids: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl OutcomeLog {
@@ -122,6 +124,8 @@ impl OutcomeLog {
                 self.modes.insert(mode.group.clone(), mode);
             }
             LogEntry::Owner(owner) => {
+                let ids = self.transactional_ids.entry(owner.key()).or_default();
+                ids.extend(owner.transactional_ids.iter().cloned());
                 self.owners.insert(owner.key(), owner);
             }
             LogEntry::Outcome(mut outcome) => {
@@ -160,6 +164,11 @@ impl OutcomeLog {
         self.owners.get(&OwnerRecord::key_of(job, instance))
     }
 
+    /// Transactional ids that the owners of a replica have named: an incarnation of it may commit under any of them.
+    pub fn transactional_ids(&self, job: &str, instance: &str) -> BTreeSet<String> {
+        self.transactional_ids.get(&OwnerRecord::key_of(job, instance)).cloned().unwrap_or_default()
+    }
+
     /// The rule of a group, if one was recorded.
     pub fn mode(&self, group: &str) -> Option<&ModeRecord> {
         self.modes.get(group)
@@ -190,6 +199,17 @@ pub async fn read_outcomes(
     partition: PartitionIndex,
     log: &mut OutcomeLog,
 ) -> Result<Offset> {
+    read_outcomes_from(client, topic, partition, Offset(0), log).await
+}
+
+/// The same from offset `from` on, for whoever knows what is before it. Errors and cancel safety as [`read_outcomes`].
+pub(crate) async fn read_outcomes_from(
+    client: &Client,
+    topic: &str,
+    partition: PartitionIndex,
+    from: Offset,
+    log: &mut OutcomeLog,
+) -> Result<Offset> {
     let doing = || client_error(format!("read outcomes of {topic}/{partition}"));
     let latest = if is_planted(Bug::OutcomesReadToStableOffset) {
         OffsetSpec::LatestStable
@@ -200,7 +220,7 @@ pub async fn read_outcomes(
     let starts =
         client.admin().list_offsets(topic, &[partition], OffsetSpec::Earliest).await.map_err(doing())?;
     let missing = || Error::new(ErrorKind::Retry, format!("{topic}/{partition} told no offset"));
-    let mut next = starts.get(&partition).copied().ok_or_else(missing)?;
+    let mut next = starts.get(&partition).copied().ok_or_else(missing)?.max(from);
     let end = ends.get(&partition).copied().ok_or_else(missing)?;
     let mut reader = PartitionReader::new(client.clone());
     while next < end {

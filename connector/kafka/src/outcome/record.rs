@@ -1,5 +1,7 @@
 //! Codec of the records in the outcome topic: readable JSON with a version.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::{
     CheckpointId, JobEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
@@ -112,6 +114,11 @@ pub struct OwnerRecord {
     pub incarnation: String,
     /// Unix milliseconds of the start, for people.
     pub since_ms: i64,
+    /// Every transactional id under which this incarnation or one before it may commit: whoever takes over fences them,
+    /// also when it names its own differently. Empty in the records of builds before this field, which named theirs
+    /// `job.instance.slot` with slots 0 and 1.
+    #[serde(default)]
+    pub transactional_ids: BTreeSet<String>,
 }
 
 /// Any record of the outcome topic.
@@ -359,10 +366,24 @@ mod tests {
             job_epoch: JobEpoch(3),
             incarnation: "a".to_owned(),
             since_ms: 1_767_225_600_000,
+            transactional_ids: ["flights.0.0", "flights.0.1"].map(str::to_owned).into(),
         };
         let read = LogEntry::decode(owner.key().as_bytes(), &owner.encode().unwrap()).unwrap();
         assert_eq!(read, LogEntry::Owner(owner));
         assert_eq!(LogEntry::decode(b"#floor/g/9", b"?").unwrap(), LogEntry::Unknown);
+    }
+
+    #[test]
+    fn owner_records_are_written_as_the_fixture_says_and_those_without_transactional_ids_are_read() {
+        let old = r#"{"format_version":1,"job":"flights","instance":"0","job_epoch":3,"incarnation":"a","since_ms":1767225600000}"#;
+        let new = old.replace('}', r#","transactional_ids":["flights.0.0","flights.0.1"]}"#);
+        let read = |value: &str| match LogEntry::decode(b"#owner/flights/0", value.as_bytes()).unwrap() {
+            LogEntry::Owner(owner) => owner,
+            other => panic!("{other:?}"),
+        };
+        assert!(read(old).transactional_ids.is_empty());
+        assert_eq!(read(&new).transactional_ids, ["flights.0.0", "flights.0.1"].map(str::to_owned).into());
+        assert_eq!(String::from_utf8(read(&new).encode().unwrap()).unwrap(), new);
     }
 
     proptest! {

@@ -118,8 +118,11 @@ async fn prepare(
     let permit = match &tools.store {
         None => CommitPermit::transaction_is_the_checkpoint(),
         Some(OwnedStore { store, owner }) => {
-            let transactional_id = protocol.transactional_id(checkpoint);
-            let manifest = manifest_of(store.key(), epoch, transactional_id, tools.clock.wall_ms());
+            let manifest = Manifest {
+                transactional_id: protocol.transactional_id(checkpoint),
+                outcome_topic_id: protocol.outcome_topic_id(),
+                ..manifest_of(store.key(), epoch, tools.clock.wall_ms())
+            };
             let published = store.publish_pending(owner, &manifest).await?;
             epoch.manifest = Some(published.manifest_ref.clone());
             published.permit()
@@ -141,13 +144,8 @@ async fn complete(manifest: Option<&ManifestRef>, tools: &CommitTools) -> Result
     }
 }
 
-/// The manifest of an epoch: decisions by partition, whoever holds them.
-fn manifest_of(
-    key: &JobKey,
-    epoch: &SealedEpoch,
-    transactional_id: Option<String>,
-    created_ms: i64,
-) -> Manifest {
+/// The manifest of an epoch, without what its protocol knows: decisions by partition, whoever holds them.
+fn manifest_of(key: &JobKey, epoch: &SealedEpoch, created_ms: i64) -> Manifest {
     let mut all = Decisions::new();
     for member in &epoch.decided {
         all.overlay(&member.decisions);
@@ -172,9 +170,5 @@ fn manifest_of(
         })
         .collect();
     let SealedEpoch { checkpoint, predecessor, job_epoch, .. } = *epoch;
-    Manifest {
-        transactional_id,
-        sources,
-        ..Manifest::new(key, job_epoch, checkpoint, predecessor, created_ms)
-    }
+    Manifest { sources, ..Manifest::new(key, job_epoch, checkpoint, predecessor, created_ms) }
 }

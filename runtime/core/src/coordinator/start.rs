@@ -132,10 +132,23 @@ async fn recover_with_store(
         job_epoch: owner.epoch,
         pending_transactional_ids: recovery.pending_transactional_ids().map(str::to_owned).collect(),
     };
-    let LastCommitted { checkpoint, manifest, highest_seen, .. } = protocol.recover(request).await?;
-    let outcome = checkpoint.map(|checkpoint| decide::LastCommitted { checkpoint, manifest });
+    let LastCommitted { checkpoint, manifest, highest_seen, .. } = match protocol.recover(request).await {
+        Ok(last_committed) => last_committed,
+        Err(error) => {
+            // Who has lost the job must end here: another attempt would take it from the owner, who would do the same.
+            return match store.check_owner(&owner).await {
+                Err(fenced) if fenced.kind() == ErrorKind::Fenced => Err(fenced.into()),
+                Ok(()) | Err(_) => Err(error),
+            };
+        }
+    };
+    let outcomes = decide::Outcomes {
+        topic_id: protocol.outcome_topic_id(),
+        last_committed: checkpoint.map(|checkpoint| decide::LastCommitted { checkpoint, manifest }),
+        highest_seen,
+    };
     // Checks the owner again before it trusts or changes anything.
-    let recovered = recovery.finish(&store, &owner, outcome, highest_seen).await?;
+    let recovered = recovery.finish(&store, &owner, outcomes).await?;
     Ok(Position {
         job_epoch: owner.epoch,
         last_committed: recovered.predecessor,

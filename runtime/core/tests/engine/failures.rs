@@ -16,7 +16,7 @@ async fn store_of(job: &str) -> CheckpointStore {
 }
 
 /// Runs under a supervisor until all is decided or it gives up.
-async fn supervise(setup: &Setup) -> Result<JobReport> {
+pub(crate) async fn supervise(setup: &Setup) -> Result<JobReport> {
     let control = JobControl::new();
     let factory = setup.clone();
     let options = RestartOptions::default()

@@ -10,4 +10,5 @@ mod fixtures;
 mod graph;
 mod pipelining;
 mod planted_bugs;
+mod recovery;
 mod throughput;
