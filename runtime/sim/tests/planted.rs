@@ -21,7 +21,10 @@ fn rows() -> Vec<(String, Option<u64>)> {
 fn the_table_lists_every_planted_bug() {
     let names: Vec<String> = rows().into_iter().map(|(name, _)| name).collect();
     let bugs: Vec<&str> = Bug::ALL.iter().map(|bug| bug.name()).collect();
-    assert_eq!(names, bugs, "run: cargo run --release -p sharestream-sim -- --planted --write docs/simulation.md");
+    assert_eq!(
+        names, bugs,
+        "run: cargo run --release -p sharestream-sim -- --planted --write docs/simulation.md"
+    );
 }
 
 #[test]
