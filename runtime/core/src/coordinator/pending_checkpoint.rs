@@ -141,9 +141,11 @@ impl PendingCheckpoint {
     }
 
     /// Lays the sinks' rejections over the sources' decisions; each offset stays with the member that holds it.
-    /// Errors: `Bug` (a dead letter of an offset that no source decided, or rows without decisions).
+    /// Errors: `Abort` (two members decided the same offset), `Bug` (a dead letter of an offset that no source decided,
+    /// or rows without decisions).
     pub(crate) fn seal(mut self) -> Result<Sealed> {
         let checkpoint = self.checkpoint;
+        check_disjoint(&self.decided).map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
         for partition in self.rejected.partitions() {
             let ranges: Vec<DecidedRange> = self.rejected.of(partition).collect();
             overlay_rejections(&mut self.decided, partition, &ranges)
@@ -158,6 +160,27 @@ impl PendingCheckpoint {
         let PendingCheckpoint { triggered_at, decided, counts, .. } = self;
         Ok(Sealed { checkpoint, triggered_at, decided, counts })
     }
+}
+
+/// A record that two subtasks hold was given to the second when the lock of the first had run out unnoticed. Its effects
+/// are in the epoch twice, and staging would not tell: a repeated stage of one transaction succeeds whoever asks.
+fn check_disjoint(decided: &[MemberDecisions]) -> Result<()> {
+    for (index, member) in decided.iter().enumerate() {
+        for (partition, range) in member.decisions.ranges() {
+            let holds =
+                |other: &&MemberDecisions| other.decisions.overlaps(partition, range.first, range.last);
+            if let Some(other) = decided[..index].iter().find(holds) {
+                let SourcePartition { topic_id, partition } = partition;
+                let context = format!(
+                    "topic {topic_id} partition {partition} offsets {} to {} were given to member {} and, when its lock \
+                     had run out, to member {}",
+                    range.first, range.last, other.member.member_id, member.member.member_id
+                );
+                return Err(Error::new(ErrorKind::Abort, context));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Both lists are sorted, so one walk over each member finds what it holds of the rejected offsets.
@@ -187,8 +210,7 @@ fn overlay_rejections(
     }
     let SourcePartition { topic_id, partition } = partition;
     Err(bug(format!(
-        "{unfound_count} dead letters of topic {topic_id} partition {partition} have offsets that no source decided \
-         in it, or that two members hold"
+        "{unfound_count} dead letters of topic {topic_id} partition {partition} have offsets that no source decided"
     )))
 }
 
@@ -279,6 +301,21 @@ mod tests {
         );
         let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, filtered: 0 };
         assert_eq!(sealed.counts, counts);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_two_members_decided_aborts_the_epoch_also_without_a_dead_letter() {
+        use Decision::{Accept, Reject};
+        for rejected in [&[][..], &[(5, 5, Reject)]] {
+            let mut pending = pending(&[Subtask::Source(0), Subtask::Source(1), Subtask::Sink(0)]);
+            let id = CheckpointId(7);
+            pending.acknowledge(Subtask::Source(0), id, source("a", &[(0, 5, Accept)])).unwrap();
+            pending.acknowledge(Subtask::Source(1), id, source("b", &[(5, 9, Accept)])).unwrap();
+            pending.acknowledge(Subtask::Sink(0), id, sink(rejected)).unwrap();
+            let error = pending.seal().err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Abort);
+            assert!(error.to_string().contains("member a"), "{error}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
