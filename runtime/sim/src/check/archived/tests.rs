@@ -7,6 +7,16 @@ use crate::check::logs::{Fate, Writer};
 const PLACE: Place = Place { partition: 0, offset: 3 };
 
 fn found(fate: Fate, read_committed: bool, decision: Option<Decision>, done: Option<Done>) -> Vec<String> {
+    found_at(4, fate, read_committed, decision, done)
+}
+
+fn found_at(
+    delivery_count: u16,
+    fate: Fate,
+    read_committed: bool,
+    decision: Option<Decision>,
+    done: Option<Done>,
+) -> Vec<String> {
     let record = Logged {
         partition: PartitionIndex(0),
         offset: Offset(3),
@@ -25,7 +35,7 @@ fn found(fate: Fate, read_committed: bool, decision: Option<Decision>, done: Opt
     if let Some(decision) = decision {
         decided.insert(PLACE, decision);
     }
-    let last_seen = |_| LastSeen { done, delivery_count: 10 };
+    let last_seen = |_| LastSeen { done, delivery_count };
     check(&logs, &plan, &decided, last_seen).iter().map(ToString::to_string).collect()
 }
 
@@ -36,8 +46,16 @@ fn a_record_that_is_archived_was_rejected_by_the_job() {
     assert!(found(Fate::Plain, true, Some(Decision::Gap), archived).is_empty());
     for decision in [None, Some(Decision::Accept)] {
         let texts = found(Fate::Plain, true, decision, archived);
-        assert!(texts.concat().contains("lost, with delivery count 10 of at most 10"), "{texts:?}");
+        assert!(texts.concat().contains("lost, with delivery count 4 of at most 10"), "{texts:?}");
         assert!(texts.concat().starts_with("archived: record 0/3"), "{texts:?}");
+    }
+}
+
+#[test]
+fn a_record_that_ran_out_of_deliveries_is_told_apart() {
+    for done in [Done::Archived, Done::Below] {
+        let texts = found_at(10, Fate::Plain, true, None, Some(done));
+        assert!(texts.concat().starts_with("delivery-limit: record 0/3"), "{texts:?}");
     }
 }
 
