@@ -22,6 +22,8 @@
 //! | liveness | everything is decided and every process ends within a bound; no task is left |
 //! | ending | no record is held or pending after the workers; no transaction is open |
 //! | ending | no share session, group member or connection of theirs is left |
+//! | attempts | in a run without faults no attempt of a job fails |
+//! | delivery-limit | G3: a record that ran out of deliveries while no attempt could commit is told (a known limit) |
 //! | exit | no process ends with a verdict that needs a human |
 //! | panic | nothing panics |
 //!
@@ -77,6 +79,8 @@ pub enum Checker {
     Ending,
     /// Records that ran out of deliveries while no attempt could commit.
     DeliveryLimit,
+    /// Attempts of jobs.
+    Attempts,
     /// Ends of processes.
     Exit,
     /// Panics.
@@ -97,6 +101,7 @@ impl fmt::Display for Checker {
             Checker::Liveness => "liveness",
             Checker::Ending => "ending",
             Checker::DeliveryLimit => "delivery-limit",
+            Checker::Attempts => "attempts",
             Checker::Exit => "exit",
             Checker::Panic => "panic",
         })

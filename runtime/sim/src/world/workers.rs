@@ -10,7 +10,7 @@ use sharestream_core::{JobControl, JobReport};
 
 use super::faults::Action;
 use super::{START_MS, World};
-use crate::check::Finding;
+use crate::check::{Checker, Finding};
 use crate::network::Host;
 use crate::plan::WorkerPlan;
 use crate::process::ProcessGate;
@@ -170,6 +170,13 @@ impl World {
         }
         if gate.is_dead() {
             return;
+        }
+        let status = control.snapshot();
+        if self.plan.faults.is_empty() && status.attempts > 1 {
+            // Starting again heals much; where nothing goes wrong it only hides a mistake.
+            let last = status.last_error.unwrap_or_default();
+            let text = format!("{host} needed {} attempts in a run without faults: {last}", status.attempts);
+            self.find(Finding::new(Checker::Attempts, text));
         }
         let text = match task.join().await {
             Ok(Some(Ok(report))) => format!("{host} ended: {:?}", report.end),
