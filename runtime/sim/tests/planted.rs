@@ -29,10 +29,11 @@ fn the_table_lists_every_planted_bug() {
 
 #[test]
 fn bugs_that_the_table_calls_quickly_found_are_found_as_quickly() {
-    // The slow ones are measured by hand: these take seconds. Twice the seeds, since schedules change with the code.
-    for (name, seeds) in rows() {
-        let Some(seeds) = seeds.filter(|seeds| *seeds <= 5) else { continue };
+    // The slow ones are measured by hand: these take seconds. More seeds than it took, since schedules change with the
+    // code.
+    let quick = |(name, seeds): (String, Option<u64>)| seeds.filter(|seeds| *seeds <= 2).map(|_| name);
+    for name in rows().into_iter().filter_map(quick) {
         let bug: Bug = name.parse().unwrap();
-        assert!(measure(bug, 0, seeds * 2 + 10, 1).seeds.is_some(), "{name} is not found any more");
+        assert!(measure(bug, 0, 20, 2).seeds.is_some(), "{name} is not found any more");
     }
 }
