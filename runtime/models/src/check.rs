@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::ops::ControlFlow;
 
-use sharestream_base::Clock;
+use sharestream_base::{Clock, Instant};
 use stateright::{Expectation, Model, Property};
 
 use crate::explore::{End, Exploration, Observer, StateId};
@@ -24,6 +24,24 @@ pub struct Case {
     pub expected: Expected,
     /// Most states that the search may keep; beyond, the row says `unfinished`.
     pub states_max: usize,
+}
+
+impl Case {
+    /// The answer: `size` is the number of states found and the depth reached, `start` when the search began.
+    fn row(self, property: &str, verdict: Verdict, size: (usize, u32), start: Instant) -> Row {
+        let (states, depth) = size;
+        Row {
+            model: self.model,
+            configuration: self.configuration,
+            removed: self.removed,
+            property: property.to_owned(),
+            expected: self.expected,
+            verdict,
+            states,
+            depth,
+            duration: Clock::system().now() - start,
+        }
+    }
 }
 
 /// Looks for the shortest path to a state that violates an `always` property of the model, and at the end for
@@ -55,17 +73,8 @@ where
         }
         (None, _, None) => ("all", Verdict::Holds),
     };
-    Row {
-        model: case.model,
-        configuration: case.configuration,
-        removed: case.removed,
-        property: property.to_owned(),
-        expected: case.expected,
-        verdict,
-        states: exploration.state_count(),
-        depth: exploration.depth,
-        duration: Clock::system().now() - start,
-    }
+    let size = (exploration.state_count(), exploration.depth);
+    case.row(property, verdict, size, start)
 }
 
 /// Runs a check of progress; `property` names it.
@@ -82,17 +91,7 @@ where
         ProgressVerdict::Stuck { path, state, .. } => broken(model, path, &state),
         ProgressVerdict::Unfinished => Verdict::Unfinished,
     };
-    Row {
-        model: case.model,
-        configuration: case.configuration,
-        removed: case.removed,
-        property: property.to_owned(),
-        expected: case.expected,
-        verdict,
-        states: answer.states,
-        depth: answer.depth,
-        duration: Clock::system().now() - start,
-    }
+    case.row(property, verdict, (answer.states, answer.depth), start)
 }
 
 fn broken<M>(model: &M, actions: Vec<M::Action>, end: &M::State) -> Verdict

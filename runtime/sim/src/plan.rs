@@ -327,21 +327,6 @@ impl Dice {
     }
 }
 
-/// Steps that a worker can be killed at.
-const STEPS: [CommitStep; 11] = [
-    CommitStep::BeforeManifest,
-    CommitStep::AfterManifest,
-    CommitStep::AfterOutcome,
-    CommitStep::BeforeStaging,
-    CommitStep::BetweenStagedLeaders,
-    CommitStep::AfterStaging,
-    CommitStep::BeforeEndTxn,
-    CommitStep::DuringEndTxn,
-    CommitStep::AfterEndTxn,
-    CommitStep::BeforeCompleted,
-    CommitStep::AfterCompleted,
-];
-
 impl Plan {
     /// The plan of a seed.
     pub fn draw(seed: u64) -> Plan {
@@ -420,7 +405,9 @@ fn draw_fault(dice: &Dice, plan: &Plan) -> Fault {
             6 => Fault::PauseWorker { worker, lasts: dice.outage() },
             7 => Fault::PauseNode { node, lasts: dice.outage() },
             8 | 9 => Fault::KillWorker { worker, down: dice.ms(1, 5_000), power: dice.chance(40) },
-            10..=12 => Fault::KillWorkerAt { worker, step: dice.pick(&STEPS), down: dice.ms(1, 5_000) },
+            10..=12 => {
+                Fault::KillWorkerAt { worker, step: dice.pick(&CommitStep::ALL), down: dice.ms(1, 5_000) }
+            }
             13 => Fault::Zombie { worker, lasts: dice.outage() },
             14 => Fault::StopWorker { worker, down: dice.ms(1, 5_000) },
             15 => Fault::KillNode { node, down: dice.ms(100, 15_000) },

@@ -42,8 +42,6 @@ pub enum What {
         /// Its number.
         connection: u64,
     },
-    /// A line that a simulated process logged.
-    Log(String),
 }
 
 #[derive(Debug)]
@@ -94,23 +92,10 @@ impl Trace {
         self.clock.now().duration_since(self.started_at)
     }
 
-    /// True when events are kept.
-    pub fn is_recording(&self) -> bool {
-        self.lock().events.is_some()
-    }
-
     /// The harness did something.
     pub fn note(&self, text: impl Into<String>) {
         let text = text.into();
         self.push(|hash| text.hash(hash), || What::Note(text.clone()));
-    }
-
-    /// A simulated process logged a line. Not part of the hash: it only exists while recording.
-    pub fn log(&self, text: String) {
-        let at = self.elapsed();
-        if let Some(events) = &mut self.lock().events {
-            events.push(Event { at, what: What::Log(text) });
-        }
     }
 
     /// A task of `process` is polled.

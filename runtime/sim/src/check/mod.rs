@@ -236,7 +236,7 @@ pub(crate) async fn check(client: &Client, plan: &Plan, witnesses: &Witnesses) -
     };
     findings.extend(logs::check(&logs, &witnesses.loaded));
     findings.extend(effects::check(&logs, plan, &mut counts));
-    findings.extend(transactions::check(&logs, plan));
+    findings.extend(transactions::check(&logs));
     match &witnesses.seen {
         Some(seen) => findings.extend(seen.check(&logs)),
         None => findings.push(Finding::new(Checker::Reader, "the reader did not come to its end")),

@@ -30,7 +30,7 @@ pub(super) async fn check(
     let mut found = chains(&committed);
     let decided = decided_by(&committed, plan, &mut found);
     counts.decided = decided.decision_count();
-    found.extend(effects_lie_inside(logs, &decided, plan));
+    found.extend(effects_lie_inside(logs, &decided));
     if !plan.at_least_once {
         found.extend(complete(logs, plan, &decided));
     }
@@ -131,7 +131,7 @@ fn decided_by(committed: &[&JudgedOutcome], plan: &Plan, found: &mut Vec<Finding
 }
 
 /// Every effect was written by a transaction that decides its record.
-fn effects_lie_inside(logs: &Logs, decided: &DecidedBy, _plan: &Plan) -> Vec<Finding> {
+fn effects_lie_inside(logs: &Logs, decided: &DecidedBy) -> Vec<Finding> {
     let mut found = Vec::new();
     for topic in [OUTPUT, DEAD_LETTERS] {
         for record in logs.of(topic).iter().filter(|record| record.is_committed()) {

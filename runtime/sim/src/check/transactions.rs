@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::logs::{Fate, Logs, Writer};
 use super::{Checker, Finding};
-use crate::plan::Plan;
 use crate::workload::{DEAD_LETTERS, OUTCOMES, OUTPUT, SOURCE};
 
-pub(super) fn check(logs: &Logs, _plan: &Plan) -> Vec<Finding> {
+pub(super) fn check(logs: &Logs) -> Vec<Finding> {
     // Transaction version 2 gives each transaction an epoch of its own.
     let mut verdicts: BTreeMap<Writer, BTreeMap<&'static str, Vec<String>>> = BTreeMap::new();
     for topic in [SOURCE, OUTPUT, DEAD_LETTERS, OUTCOMES] {

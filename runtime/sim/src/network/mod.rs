@@ -202,11 +202,6 @@ impl Fabric {
         }
     }
 
-    /// Open connections, for checks that none leaks.
-    pub fn connection_count(&self) -> usize {
-        self.lock().pipes.keys().filter(|id| id.by_opener).count()
-    }
-
     /// Open connections by who opened them and to whom.
     pub fn links(&self) -> BTreeMap<(Host, Host), usize> {
         let state = self.lock();

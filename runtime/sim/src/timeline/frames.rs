@@ -90,9 +90,7 @@ impl Recording {
                             recording.answer(frame, &link, &mut open);
                         }
                     }
-                }
-                // What a process says about itself is not evidence.
-                What::Log(_) => {}
+                } // What a process says about itself is not evidence.
             }
         }
         for exchange in &mut recording.exchanges {
