@@ -2,7 +2,9 @@
 
 mod configs;
 mod offsets;
+mod share_members;
 mod share_offsets;
+mod topic_configs;
 mod topics;
 mod transactions;
 

@@ -54,4 +54,6 @@ pub use share::{
 };
 pub use sharestream_base::HostPort;
 pub use sharestream_wire::KafkaError;
-pub use transaction::{ProducerIdentity, StagingOrder, TransactionConfig, TransactionSession};
+pub use transaction::{
+    ProducerIdentity, StagingOrder, TransactionConfig, TransactionSession, end_transaction_of,
+};

@@ -27,6 +27,7 @@ const OURS: &[(ApiKey, i16, i16)] = &[
     (ApiKey::DESCRIBE_TRANSACTIONS, 0, 0),
     (ApiKey::LIST_TRANSACTIONS, 0, 1),
     (ApiKey::SHARE_GROUP_HEARTBEAT, 1, 1),
+    (ApiKey::SHARE_GROUP_DESCRIBE, 1, 1),
     (ApiKey::SHARE_FETCH, 1, 2),
     (ApiKey::SHARE_ACKNOWLEDGE, 1, 2),
     (ApiKey::DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1), // 1 adds the lag (KIP-1226)

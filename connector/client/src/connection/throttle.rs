@@ -36,6 +36,7 @@ throttled!(
     m::ListTransactionsResponse,
     m::MetadataResponse,
     m::ProduceResponse,
+    m::ShareGroupDescribeResponse,
     m::ShareGroupHeartbeatResponse,
     describe_share_group_offsets::DescribeShareGroupOffsetsResponse,
     share_acknowledge::ShareAcknowledgeResponse,

@@ -119,9 +119,13 @@ impl OutcomeLog {
             return Ok(());
         }
         match LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))? {
-            LogEntry::Unknown => {}
+            // Of no use to recovery: the view of the ledger reads them.
+            LogEntry::Floor(_) | LogEntry::Generation(_) | LogEntry::Unknown => {}
             LogEntry::Mode(mode) => {
-                self.modes.insert(mode.group.clone(), mode);
+                // A late record of an earlier era takes nothing back.
+                if self.modes.get(&mode.group).is_none_or(|known| mode.era >= known.era) {
+                    self.modes.insert(mode.group.clone(), mode);
+                }
             }
             LogEntry::Owner(owner) => {
                 let ids = self.transactional_ids.entry(owner.key()).or_default();

@@ -33,6 +33,7 @@ fn record(
         producer_epoch: ProducerEpoch(epoch),
         deadline_ms: 0,
         counts: OutcomeCounts::default(),
+        generation: ReplayGeneration::default(),
     }
 }
 
