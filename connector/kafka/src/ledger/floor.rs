@@ -12,6 +12,9 @@ use sharestream_core::decision::{Decision, SourcePartition};
 use super::view::{Claim, Fate, View};
 use crate::outcome::{FORMAT_VERSION, FloorRecord, OutcomeCounts};
 
+/// Tombstones of one round, at most.
+const TOMBSTONES_MAX: usize = 2_000;
+
 /// Durable start offsets of the group, by source partition.
 pub(super) type StartOffsets = BTreeMap<SourcePartition, Offset>;
 
@@ -87,7 +90,7 @@ fn undecided(view: &View, partition: SourcePartition, from: Offset, end: Offset)
 }
 
 /// The floors that may be raised now (rule 9): to the durable start offset, but not over an open claim.
-pub(super) fn floors_to_raise(
+fn floors_to_raise(
     view: &View,
     group: &str,
     starts: &StartOffsets,
@@ -104,9 +107,12 @@ pub(super) fn floors_to_raise(
             let committed = view.committed().of(*partition).last();
             end = committed.map_or(end, |range| end.max(range.last.next()));
         }
-        if !is_planted(Bug::FloorOverOpenClaim) {
-            let open = view.open_claims().filter_map(|(_, claim)| claim.decisions.of(*partition).next());
-            end = open.map(|range| range.first).fold(end, Offset::min);
+        for range in view.open_claims().flat_map(|(_, claim)| claim.decisions.of(*partition)) {
+            if is_planted(Bug::FloorOverOpenClaim) {
+                end = end.max(range.last.next());
+            } else {
+                end = end.min(range.first);
+            }
         }
         let known = view.floors().get(partition);
         if end.0 < 0 || known.is_some_and(|known| known.floor >= end) {
@@ -158,9 +164,34 @@ fn floor_at(
 /// Whose keeper asks, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeeperIs<'a> {
+    pub(super) group: &'a str,
     pub(super) job: &'a str,
     pub(super) instance: &'a str,
     pub(super) now_ms: i64,
+}
+
+/// What is to be written now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) floors: Vec<FloorRecord>,
+    /// Keys.
+    pub(super) tombstones: Vec<String>,
+}
+
+/// The plan of one round.
+pub(super) fn plan(
+    view: &View,
+    keeper: KeeperIs<'_>,
+    starts: &StartOffsets,
+    topic_name: impl Fn(SourcePartition) -> String,
+) -> Plan {
+    let mut floors = floors_to_raise(view, keeper.group, starts, topic_name);
+    let tombstones = tombstones(view, keeper, &floors, TOMBSTONES_MAX);
+    if is_planted(Bug::TombstoneBeforeFloorReadBack) && !tombstones.is_empty() {
+        // They come with the next round.
+        floors.clear();
+    }
+    Plan { floors, tombstones }
 }
 
 /// Keys of records that may be tombstoned now, at most `limit`: floor records that a higher one has overtaken (F1), and
@@ -171,12 +202,7 @@ pub(super) struct KeeperIs<'a> {
 /// - those of others, until their deadline has passed: their own keepers come first.
 ///
 /// `raised`: floors that are written at the same time.
-pub(super) fn tombstones(
-    view: &View,
-    keeper: KeeperIs<'_>,
-    raised: &[FloorRecord],
-    limit: usize,
-) -> Vec<String> {
+fn tombstones(view: &View, keeper: KeeperIs<'_>, raised: &[FloorRecord], limit: usize) -> Vec<String> {
     let mut keys: Vec<String> = view.overtaken_floors().take(limit).map(str::to_owned).collect();
     let stays =
         view.claims().filter(|(_, claim)| claim.fate == Fate::Committed && !is_covered_by(claim, raised));

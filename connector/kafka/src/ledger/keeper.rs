@@ -14,11 +14,11 @@ use sharestream_client::{
 };
 use sharestream_core::decision::SourcePartition;
 
-use super::floor::{self, Finding, KeeperIs, StartOffsets, examine, floors_of, floors_to_raise};
+use super::floor::{Finding, KeeperIs, Plan, StartOffsets, examine, floors_of, plan};
 use super::starts::start_offsets;
 use super::tail::LedgerTail;
+use super::view::View;
 use crate::error::{bug, client_error, invalid_input, wire_error};
-use crate::outcome::FloorRecord;
 use crate::{Error, Result};
 
 /// Longest pause between two rounds.
@@ -27,8 +27,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Claims in the log at which a round begins before its time.
 const BACKLOG: usize = 256;
-/// Tombstones that one round writes at most.
-const TOMBSTONES_MAX: usize = 2_000;
 /// Bytes of one fetch of source records that a start offset has passed.
 const FETCH_BYTES_MAX: i32 = 1 << 20;
 /// Fetches of one look at such records.
@@ -57,7 +55,7 @@ impl Keeper {
     /// Looks at the start offsets once, and goes on in a task of its own. Errors: `InvalidInput` when the group's offsets
     /// were moved back, `Retry` while the group is being reset.
     pub(crate) async fn start(tail: LedgerTail, config: KeeperConfig) -> Result<Keeper> {
-        if !tail.look(super::view::View::is_generation_ready)? {
+        if !tail.look(View::is_generation_ready)? {
             let group = &config.group;
             return Err(Error::new(
                 ErrorKind::Retry,
@@ -81,13 +79,6 @@ impl Keeper {
         // Aborted or panicked, nothing depends on it.
         let _ended = self.task.join().await;
     }
-}
-
-/// What one round is to write.
-#[derive(Debug, Default)]
-struct Plan {
-    floors: Vec<FloorRecord>,
-    tombstones: Vec<String>,
 }
 
 /// Methods take `&mut self` also where they change nothing: a producer's answers can be sent to another thread, not shared
@@ -150,22 +141,19 @@ impl Rounds {
         self.tail.look(|view| self.plan(view, &starts))
     }
 
-    fn plan(&self, view: &super::view::View, starts: &StartOffsets) -> Plan {
-        let name = |partition: SourcePartition| self.topic(partition).map(|topic| topic.name.to_string());
-        let floors = floors_to_raise(view, &self.config.group, starts, |partition| {
-            name(partition).unwrap_or_default()
-        });
+    fn plan(&self, view: &View, starts: &StartOffsets) -> Plan {
         let keeper = KeeperIs {
+            group: &self.config.group,
             job: &self.config.job,
             instance: &self.config.instance,
             now_ms: self.config.client.env().clock.wall_ms(),
         };
-        let tombstones = if self.config.keeps_history {
-            Vec::new()
-        } else {
-            floor::tombstones(view, keeper, &floors, TOMBSTONES_MAX)
-        };
-        Plan { floors, tombstones }
+        let name = |partition: SourcePartition| self.topic(partition).map(|topic| topic.name.to_string());
+        let mut plan = plan(view, keeper, starts, |partition| name(partition).unwrap_or_default());
+        if self.config.keeps_history {
+            plan.tombstones.clear();
+        }
+        plan
     }
 
     fn topic(&self, partition: SourcePartition) -> Option<&Arc<TopicInfo>> {

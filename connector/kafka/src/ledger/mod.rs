@@ -28,7 +28,6 @@ mod reset;
 mod starts;
 mod tail;
 #[cfg(test)]
-#[allow(dead_code, reason = "filled below")]
 mod tests;
 mod view;
 

@@ -372,6 +372,10 @@ impl View {
     /// before the tombstone could be written, says it as well.
     fn bury(&mut self, key: &[u8]) {
         let Ok(key) = std::str::from_utf8(key) else { return };
+        // Its floor may have come with the same response.
+        if std::mem::take(&mut self.uncovered_floor) {
+            self.cover();
+        }
         self.overtaken_floors.remove(key);
         if let Some(position) = self.covered_keys.remove(key) {
             self.covered.remove(&position);

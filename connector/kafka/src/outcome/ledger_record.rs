@@ -15,6 +15,11 @@ pub(super) const FLOOR_KEY: &str = "#floor/";
 /// Begins the keys of generation records.
 pub(super) const GENERATION_KEY: &str = "#generation/";
 
+/// Whether the record of this key is one of these: recovery has no use for them.
+pub(super) fn is_of_ledger(key: &[u8]) -> bool {
+    key.starts_with(FLOOR_KEY.as_bytes()) || key.starts_with(GENERATION_KEY.as_bytes())
+}
+
 /// How often a group was reset: claims and floors count only in the generation in which they were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
