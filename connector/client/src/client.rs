@@ -171,17 +171,21 @@ impl Client {
     pub(crate) async fn all_topics(&self) -> Result<Vec<Arc<TopicInfo>>> {
         let mut backoff = self.backoff();
         loop {
-            match self.fetch_metadata(Wanted::All).await {
-                Ok(update) => {
-                    let mut topics: Vec<_> = update.topics.iter().cloned().map(Arc::new).collect();
-                    topics.sort_by(|a, b| a.name.cmp(&b.name));
-                    self.metadata().apply(update, self.env().clock.now());
-                    return Ok(topics);
-                }
-                Err(error) if error.is_retriable() => backoff.wait(error).await?,
+            match self.all_topics_once().await {
+                Ok(topics) => return Ok(topics),
+                Err(error) if error.is_retriable() => backoff.wait(error.with_kind(ErrorKind::Retry)).await?,
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The same in one attempt, by name. Cancel safe.
+    pub(crate) async fn all_topics_once(&self) -> Result<Vec<Arc<TopicInfo>>> {
+        let update = self.fetch_metadata(Wanted::All).await?;
+        let mut topics: Vec<_> = update.topics.iter().cloned().map(Arc::new).collect();
+        topics.sort_by(|a, b| a.name.cmp(&b.name));
+        self.metadata().apply(update, self.env().clock.now());
+        Ok(topics)
     }
 
     /// Asks again for topics by name; missing ones are forgotten. One attempt. Cancel safe.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharestream_base::{HostPort, Instant};
 use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex, TopicId};
+use sharestream_base::{HostPort, Instant};
 
 /// A topic as the brokers describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,7 +228,10 @@ mod tests {
     fn a_missing_topic_is_forgotten() {
         let mut cache = MetadataCache::default();
         cache.apply(update(vec![topic(1, 1, 7)]), now());
-        cache.apply(MetadataUpdate { missing: vec!["flights".to_owned()], ..MetadataUpdate::default() }, now());
+        cache.apply(
+            MetadataUpdate { missing: vec!["flights".to_owned()], ..MetadataUpdate::default() },
+            now(),
+        );
         assert_eq!(cache.topic("flights"), None);
     }
 }

@@ -85,6 +85,9 @@ impl AgreedVersions {
 }
 
 #[cfg(test)]
+mod witness;
+
+#[cfg(test)]
 mod tests {
     use kafka_protocol::messages::{EndTxnRequest, ProduceRequest};
 

@@ -257,7 +257,10 @@ mod tests {
     fn what_the_java_client_retries_is_retried() {
         for (code, name, _) in of_kafka().filter(|(.., retriable)| *retriable) {
             let class = classify(code);
-            assert!(class.is_retriable() || class == ErrorClass::ResetSession, "{name} ({code}) is {class:?}");
+            assert!(
+                class.is_retriable() || class == ErrorClass::ResetSession,
+                "{name} ({code}) is {class:?}"
+            );
         }
     }
 
