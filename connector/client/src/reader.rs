@@ -31,13 +31,18 @@ pub enum Isolation {
 }
 
 /// What one fetch returned.
+///
+/// It may end below its own high watermark: a broker reads no further than its limit of bytes and the end of a log segment.
+/// Who needs everything up to now reads on until [`FetchedPartition::next_offset`] is the high watermark of the same
+/// answer.
 #[derive(Clone, Debug)]
 pub struct FetchedPartition {
-    /// Whole batches in order of offset, slices of the answer; the first may begin below the offset asked for.
+    /// Whole batches in order of offset, slices of the answer; the first may begin below the offset asked for. Control
+    /// batches are among them, at either isolation level.
     pub batches: Vec<RawBatch>,
     /// The offset after the last record that is safe in the log.
     pub high_watermark: Offset,
-    /// The first offset of the oldest open transaction, or the high watermark.
+    /// The first offset of the oldest open transaction, or the high watermark; told at either isolation level.
     pub last_stable_offset: Offset,
     /// Transactions with aborted records in the answer: producer id, and the first offset of theirs that is aborted.
     pub aborted: Vec<(ProducerId, Offset)>,

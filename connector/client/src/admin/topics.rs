@@ -120,7 +120,10 @@ impl Admin {
     /// # Cancel safety
     /// Dropped, they may have been added.
     pub async fn create_partitions(&self, name: &str, count: i32) -> Result<Arc<TopicInfo>> {
-        let topic = CreatePartitionsTopic::default().with_name(topic_name(name)).with_count(count);
+        let topic = CreatePartitionsTopic::default()
+            .with_name(topic_name(name))
+            .with_count(count)
+            .with_assignments(None);
         let request = CreatePartitionsRequest::default()
             .with_timeout_ms(i32::try_from(CHANGE_TIMEOUT.as_millis()).unwrap_or(i32::MAX))
             .with_topics(vec![topic]);

@@ -69,20 +69,24 @@ pub async fn an_uncommitted_read_shows_markers_and_both_ends(client: &Client) {
     writer.flush().await.unwrap();
     let mut reader = PartitionReader::new(client.clone());
     let isolation = Isolation::ReadUncommitted;
-    let fetched = reader.fetch(&name, ONE, Offset(0), isolation, 1 << 20, LIMIT).await.unwrap();
-    let markers: Vec<(i64, Option<ControlMarker>)> = fetched
-        .batches
-        .iter()
-        .map(|batch| {
+    let (mut from, mut markers) = (Offset(0), Vec::new());
+    loop {
+        // Kafka reads no further than the end of a segment, and starts one where timestamps jump, as they do here: an
+        // answer may end below its own high watermark.
+        let fetched = reader.fetch(&name, ONE, from, isolation, 1 << 20, LIMIT).await.unwrap();
+        assert_eq!((fetched.high_watermark, fetched.last_stable_offset), (Offset(5), Offset(4)));
+        markers.extend(fetched.batches.iter().map(|batch| {
             let marker = batch.header.is_control().then(|| control::decode(batch).unwrap().0);
             (batch.header.base_offset, marker)
-        })
-        .collect();
+        }));
+        from = fetched.next_offset(from);
+        if from == fetched.high_watermark {
+            break;
+        }
+    }
     let expected =
         [(0, None), (1, Some(ControlMarker::Commit)), (2, None), (3, Some(ControlMarker::Abort)), (4, None)];
     assert_eq!(markers, expected);
-    assert_eq!((fetched.high_watermark, fetched.last_stable_offset), (Offset(5), Offset(4)));
-    assert_eq!(fetched.next_offset(Offset(0)), fetched.high_watermark);
     // At the end, both ends still come, without a record.
     let wait = Duration::from_millis(100);
     let empty = reader.fetch(&name, ONE, Offset(5), isolation, 1 << 20, wait).await.unwrap();

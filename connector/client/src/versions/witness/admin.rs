@@ -65,14 +65,13 @@ fn create_topics() -> Witness {
 fn create_partitions() -> Witness {
     use k::create_partitions_request as q;
     use k::create_partitions_response as r;
-    let wanted = CreatePartitionsTopic::default().with_name(topic("t")).with_count(1);
+    let wanted = CreatePartitionsTopic::default().with_name(topic("t")).with_count(1).with_assignments(None);
     let ours = m::CreatePartitionsRequest::default().with_timeout_ms(2).with_topics(vec![wanted]);
     let theirs = q::CreatePartitionsRequestData {
-        // No assignments, as ours: Kafka's schema has no default for them.
         topics: vec![q::CreatePartitionsTopic {
             name: kt("t"),
             count: 1,
-            assignments: CreatePartitionsTopic::default().assignments.map(|_| Vec::new()),
+            assignments: None,
             ..Default::default()
         }],
         timeout_ms: 2,
