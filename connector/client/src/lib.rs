@@ -38,7 +38,9 @@ mod transaction;
 mod versions;
 
 pub use admin::{
-    Admin, NewTopic, OffsetSpec, ShareGroupOffset, StartOffset, TransactionDescription, TransactionListing,
+    Admin, AssignedPartitions, EndedTransaction, NewTopic, OffsetSpec, PlannedReset, ResetTo,
+    ShareGroupDescription, ShareGroupListing, ShareGroupMember, ShareGroupOffset, StartOffset,
+    TransactionDescription, TransactionListing,
 };
 pub use client::Client;
 pub use config::{ClientConfig, RetryConfig};

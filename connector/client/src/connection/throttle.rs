@@ -23,7 +23,10 @@ macro_rules! throttled {
 throttled!(
     m::AlterShareGroupOffsetsResponse,
     m::ApiVersionsResponse,
+    m::CreatePartitionsResponse,
     m::CreateTopicsResponse,
+    m::DeleteGroupsResponse,
+    m::DeleteShareGroupOffsetsResponse,
     m::DeleteTopicsResponse,
     m::DescribeConfigsResponse,
     m::DescribeTransactionsResponse,
@@ -32,6 +35,7 @@ throttled!(
     m::FindCoordinatorResponse,
     m::IncrementalAlterConfigsResponse,
     m::InitProducerIdResponse,
+    m::ListGroupsResponse,
     m::ListOffsetsResponse,
     m::ListTransactionsResponse,
     m::MetadataResponse,
