@@ -29,6 +29,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Inner {
     cluster: Cluster,
+    /// The bootstrap broker that answered.
+    told_by: HostPort,
     features: Features,
     metadata: Mutex<MetadataCache>,
     coordinators: Mutex<BTreeMap<CoordinatorKey, NodeId>>,
@@ -59,12 +61,13 @@ impl Client {
         let client = Client {
             inner: Arc::new(Inner {
                 cluster,
+                told_by: address.clone(),
                 features,
                 metadata: Mutex::new(MetadataCache::default()),
                 coordinators: Mutex::new(BTreeMap::new()),
             }),
         };
-        client.refresh(Wanted::None).await?;
+        client.first_metadata(&address).await?;
         Ok(client)
     }
 
@@ -206,13 +209,29 @@ impl Client {
     /// A pooled connection to `node`. Cancel safe.
     pub(crate) async fn node(&self, node: NodeId, purpose: Purpose) -> Result<Connection> {
         let address = self.address(node)?;
-        self.inner.cluster.pooled(&address, purpose).await
+        let opened = self.inner.cluster.pooled(&address, purpose).await;
+        opened.map_err(|error| self.advertised(node, &address, error))
     }
 
     /// A connection to `node` of the caller's own. Cancel safe.
     pub(crate) async fn open(&self, node: NodeId) -> Result<Connection> {
         let address = self.address(node)?;
-        Ok(self.inner.cluster.open(&address).await?.0)
+        match self.inner.cluster.open(&address).await {
+            Ok((connection, _features)) => Ok(connection),
+            Err(error) => Err(self.advertised(node, &address, error)),
+        }
+    }
+
+    /// Whose word an address was that does not work: of the brokers' settings, not of ours.
+    fn advertised(&self, node: NodeId, address: &HostPort, error: Error) -> Error {
+        if error.code().is_some() || self.config().bootstrap.contains(address) {
+            return error;
+        }
+        let told_by = &self.inner.told_by;
+        error.within(format_args!(
+            "broker {node} advertises {address} (told by {told_by}; if this machine cannot know that address, correct \
+             advertised.listeners of the broker)"
+        ))
     }
 
     fn address(&self, node: NodeId) -> Result<HostPort> {
@@ -246,6 +265,21 @@ impl Client {
     /// Pauses until `deadline`.
     pub(crate) fn backoff_until(&self, deadline: Instant) -> Backoff {
         Backoff::new(self.env(), &self.config().retry, deadline)
+    }
+
+    /// The first request: a listener that wants SASL hangs up on it without a word, so one failure is looked into.
+    async fn first_metadata(&self, address: &HostPort) -> Result<()> {
+        match self.ask_metadata(Wanted::None).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_retriable() && error.code().is_none() => {
+                match self.inner.cluster.missing_sasl(address).await {
+                    Some(wants_sasl) => Err(wants_sasl),
+                    None => self.refresh(Wanted::None).await,
+                }
+            }
+            Err(error) if error.is_retriable() => self.refresh(Wanted::None).await,
+            Err(error) => Err(error),
+        }
     }
 
     async fn refresh(&self, wanted: Wanted<'_>) -> Result<()> {
@@ -284,11 +318,13 @@ impl Client {
 }
 
 async fn first_reachable(cluster: &Cluster) -> Result<(HostPort, Features)> {
-    let mut last_error = None;
+    let mut last_error: Option<Error> = None;
     for address in &cluster.config.bootstrap {
         match cluster.open(address).await {
             Ok((_connection, features)) => return Ok((address.clone(), features)),
-            Err(error) => last_error = Some(error),
+            // What is wrong for good is worth more than that another broker is down.
+            Err(error) if last_error.as_ref().is_none_or(Error::is_retriable) => last_error = Some(error),
+            Err(_another) => {}
         }
     }
     let error =

@@ -17,11 +17,12 @@ fn pair(env: &Env) -> (Connection, FakeBroker) {
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let options = ConnectionOptions {
         address: HostPort::new("broker", 9092),
+        tls: None,
         client_id: "test".to_owned(),
         request_timeout: Duration::from_secs(30),
     };
     let versions = AgreedVersions::agree([(FindCoordinatorRequest::KEY, 0, VERSION)]);
-    let connection = Connection::start(Box::new(ours), env, options, versions);
+    let connection = Connection::start(Box::new(ours), env, options, versions, None);
     let decoder = frame::FrameDecoder::new(frame::FRAME_BYTES_MAX);
     (connection, FakeBroker { io: theirs, decoder, buffer: BytesMut::new() })
 }
