@@ -18,6 +18,7 @@ use crate::coordinator::CoordinatorKey;
 use crate::error::ErrorClass;
 use crate::features::Features;
 use crate::metadata::{MetadataCache, MetadataUpdate, PartitionInfo, TopicInfo};
+use crate::security::Access;
 use crate::{Error, Result};
 
 /// A cheap handle to one cluster. Consumers, writers, sessions and readers are made from it.
@@ -74,6 +75,11 @@ impl Client {
     /// Topics, group configs, offsets and transactions.
     pub fn admin(&self) -> Admin {
         Admin::new(self.clone())
+    }
+
+    /// Adds to a refusal by the brokers' ACLs what this client's user needs.
+    pub(crate) fn refused(&self, error: Error, access: &Access<'_>) -> Error {
+        error.needing(access, self.config().security.principal().as_deref())
     }
 
     /// What the cluster can do.
@@ -313,7 +319,8 @@ impl Client {
         };
         let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(false);
         let response = self.any().await?.call(&request).await?;
-        read_metadata(&response)
+        let refused = |error: Error, name: &str| self.refused(error, &Access::topic("Describe", name));
+        read_metadata(&response, refused)
     }
 }
 
@@ -335,7 +342,10 @@ async fn first_reachable(cluster: &Cluster) -> Result<(HostPort, Features)> {
     }
 }
 
-fn read_metadata(response: &MetadataResponse) -> Result<MetadataUpdate> {
+fn read_metadata(
+    response: &MetadataResponse,
+    refused: impl Fn(Error, &str) -> Error,
+) -> Result<MetadataUpdate> {
     let mut update = MetadataUpdate {
         cluster_id: response.cluster_id.as_ref().map(ToString::to_string),
         nodes: BTreeMap::new(),
@@ -368,7 +378,10 @@ fn read_metadata(response: &MetadataResponse) -> Result<MetadataUpdate> {
                 });
             }
             ErrorClass::RefreshMetadata => update.missing.push(name.to_owned()),
-            _other => return Err(Error::from_code(topic.error_code, format!("metadata of topic '{name}'"))),
+            _other => {
+                let error = Error::from_code(topic.error_code, format!("metadata of topic '{name}'"));
+                return Err(refused(error, name));
+            }
         }
     }
     Ok(update)

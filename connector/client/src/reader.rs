@@ -17,6 +17,7 @@ use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::ErrorClass;
 use crate::metadata::TopicInfo;
+use crate::security::Access;
 use crate::{Error, Result};
 
 pub use committed::committed_records;
@@ -135,7 +136,8 @@ impl PartitionReader {
             response.responses.into_iter().next().and_then(|topic| topic.partitions.into_iter().next());
         let data = data.ok_or_else(|| Error::new(ErrorKind::Retry, "the answer to a fetch is empty"))?;
         if data.error_code != 0 {
-            return Err(Error::from_code(data.error_code, "fetch"));
+            let error = Error::from_code(data.error_code, "fetch");
+            return Err(self.client.refused(error, &Access::topic("Read", &info.name)));
         }
         read_partition(data)
     }

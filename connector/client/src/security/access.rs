@@ -37,7 +37,27 @@ impl fmt::Display for Resource<'_> {
     }
 }
 
-impl Access<'_> {
+impl<'a> Access<'a> {
+    /// An operation on a topic.
+    pub(crate) fn topic(operation: &'static str, name: &'a str) -> Self {
+        Access { operation, resource: Resource::Topic(name) }
+    }
+
+    /// An operation on a group.
+    pub(crate) fn group(operation: &'static str, name: &'a str) -> Self {
+        Access { operation, resource: Resource::Group(name) }
+    }
+
+    /// An operation on a transactional id.
+    pub(crate) fn transactional_id(operation: &'static str, name: &'a str) -> Self {
+        Access { operation, resource: Resource::TransactionalId(name) }
+    }
+
+    /// An operation on the cluster.
+    pub(crate) fn cluster(operation: &'static str) -> Self {
+        Access { operation, resource: Resource::Cluster }
+    }
+
     /// What to do about a refusal of it. `principal`: who we are to the brokers, where that is known.
     pub(crate) fn advice(&self, principal: Option<&str>) -> String {
         let Access { operation, resource } = self;
@@ -59,7 +79,7 @@ impl Access<'_> {
 }
 
 /// What to do about a refusal where only its code is known; `None` for codes that are none.
-pub(crate) fn advice(code: KafkaError) -> Option<&'static str> {
+pub(crate) fn advice_for(code: KafkaError) -> Option<&'static str> {
     match code {
         KafkaError::TOPIC_AUTHORIZATION_FAILED => Some(
             "this client's user needs an ACL on the topic: Read to consume, Write to produce, Create and Describe to make \

@@ -19,6 +19,7 @@ use crate::share::leader::{Answer, LeaderAnswer, SentBatches};
 use crate::share::lost::LostReason;
 use crate::share::records::{PartitionError, read_fetch};
 use crate::share::session::PartitionKey;
+use crate::security::Access;
 use crate::{Error, Result};
 
 impl ShareConsumer {
@@ -55,6 +56,7 @@ impl ShareConsumer {
             let message = response.error_message.as_ref().map(|message| message.as_str());
             let what = format!("share fetch of group '{}' from broker {node}", self.config.group);
             let error = Error::from_answer(response.error_code, message, what);
+            let error = self.client.refused(error, &Access::group("Read", &self.config.group));
             return self.fetch_refused(node, opening, error);
         }
         for endpoint in &response.node_endpoints {
