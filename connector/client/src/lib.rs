@@ -33,6 +33,7 @@ mod features;
 mod metadata;
 mod producer;
 mod reader;
+mod security;
 mod share;
 mod transaction;
 mod versions;
@@ -49,6 +50,10 @@ pub use features::Features;
 pub use metadata::{PartitionInfo, TopicInfo};
 pub use producer::{BatchWriter, Partitioner, Producer, WriterConfig, Written};
 pub use reader::{FetchedPartition, Isolation, PartitionReader, committed_records};
+pub use security::{
+    OidcSettings, SaslMechanism, SaslSettings, Secret, SecretSource, SecurityProtocol, SecuritySettings,
+    TlsSettings, TokenSource,
+};
 pub use share::{
     AckResult, AcknowledgeType, AcknowledgementBatch, AcquireMode, AcquiredPartition, AcquiredRange,
     LostLocks, LostReason, MetadataHandle, OffsetRange, ShareAcknowledgements, ShareConsumer,

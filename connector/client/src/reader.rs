@@ -17,6 +17,7 @@ use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::ErrorClass;
 use crate::metadata::TopicInfo;
+use crate::security::Access;
 use crate::{Error, Result};
 
 pub use committed::committed_records;
@@ -177,7 +178,8 @@ impl PartitionReader {
                 let (to, epoch) = (NodeId(leader.leader_id.0), LeaderEpoch(leader.leader_epoch));
                 self.client.leader_moved(info.topic_id, partition, to, epoch);
             }
-            return Err(Error::from_code(data.error_code, "fetch"));
+            let error = Error::from_code(data.error_code, "fetch");
+            return Err(self.client.refused(error, &Access::topic("Read", &info.name)));
         }
         read_partition(data)
     }

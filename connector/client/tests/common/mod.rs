@@ -1,6 +1,7 @@
 //! What the tests against brokers share.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
+pub mod certificates;
 pub mod fake;
 pub mod groups;
 pub mod records;

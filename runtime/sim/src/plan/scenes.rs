@@ -162,19 +162,17 @@ impl Scene<'_> {
 
     /// A stage is on its way for longer than its transaction lasts.
     fn late_stage(&self) -> Fault {
-        let lasts = if self.dice.chance(60) { self.dice.ms(8_000, 25_000) } else { self.dice.ms(25_000, 60_000) };
+        let lasts =
+            if self.dice.chance(60) { self.dice.ms(8_000, 25_000) } else { self.dice.ms(25_000, 60_000) };
         let (then, hold) = (vec![self.soon_or_now(self.silent_node(lasts))], Duration::ZERO);
         match self.dice.between(0, 3) {
-            0 => {
-                self.when(Moment::NodeSends { request: Request::WriteShareGroupState }, hold, then)
-            }
+            0 => self.when(Moment::NodeSends { request: Request::WriteShareGroupState }, hold, then),
             1 => {
                 let request = Request::TxnShareAcknowledge;
                 self.when(Moment::WorkerSends { worker: self.worker, request }, hold, then)
             }
             _ => {
-                let step =
-                    self.dice.pick(&[CommitStep::BeforeStaging, CommitStep::BetweenStagedLeaders]);
+                let step = self.dice.pick(&[CommitStep::BeforeStaging, CommitStep::BetweenStagedLeaders]);
                 self.when(self.step(step), hold, then)
             }
         }
