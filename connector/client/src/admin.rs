@@ -1,17 +1,23 @@
-//! Topics, group configs, offsets and transactions: what an operator or a job's start needs.
+//! Topics, groups, offsets and transactions: what an operator or a job's start needs.
 
 mod configs;
+mod groups;
 mod offsets;
+mod share_members;
+mod reset;
 mod share_offsets;
+mod topic_configs;
 mod topics;
 mod transactions;
 
 use crate::client::Client;
 
+pub use groups::{AssignedPartitions, ShareGroupDescription, ShareGroupListing, ShareGroupMember};
 pub use offsets::OffsetSpec;
+pub use reset::{PlannedReset, ResetTo};
 pub use share_offsets::{ShareGroupOffset, StartOffset};
 pub use topics::NewTopic;
-pub use transactions::{TransactionDescription, TransactionListing};
+pub use transactions::{EndedTransaction, TransactionDescription, TransactionListing};
 
 /// Administration of a cluster. Cheap to make from a [`Client`].
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use kafka_protocol::messages::{MetadataRequest, MetadataResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex, TopicId};
 use sharestream_base::{Env, ErrorKind, HostPort, Instant};
+use sharestream_wire::KafkaError;
 
 use crate::admin::Admin;
 use crate::backoff::Backoff;
@@ -40,7 +41,7 @@ enum Wanted<'a> {
     None,
     All,
     Names(&'a [&'a str]),
-    Id(TopicId),
+    Ids(&'a [TopicId]),
 }
 
 impl Client {
@@ -93,7 +94,8 @@ impl Client {
         self.metadata().cluster_id().map(str::to_owned)
     }
 
-    /// The topic with this name, from the cache or asked for; waits for partitions that have no leader yet.
+    /// The topic with this name, from the cache while it is younger than `metadata_age_max`, or asked for; waits for
+    /// partitions that have no leader yet.
     ///
     /// # Errors
     /// `InvalidInput` when it does not exist; the text names the command that creates it.
@@ -101,11 +103,25 @@ impl Client {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn topic(&self, name: &str) -> Result<Arc<TopicInfo>> {
-        let known = self.metadata().topic(name);
-        if let Some(known) = known.filter(|topic| topic.partitions.iter().all(|p| p.leader.is_some())) {
-            return Ok(known);
+        let known = self.metadata().topic_and_age(name, self.env().clock.now());
+        let Some((topic, age)) = known.filter(|(topic, _)| topic.has_all_leaders()) else {
+            return self.fresh_topic(name).await;
+        };
+        if age < self.config().metadata_age_max {
+            return Ok(topic);
         }
-        self.fresh_topic(name).await
+        // It may have got partitions, or be another topic by now.
+        match self.ask_metadata(Wanted::Names(&[name])).await {
+            Ok(()) => {}
+            // What is old is better than nothing while no broker answers.
+            Err(error) if error.is_retriable() => return Ok(topic),
+            Err(error) => return Err(error),
+        }
+        let asked = self.metadata().topic(name).filter(|topic| topic.has_all_leaders());
+        match asked {
+            Some(topic) => Ok(topic),
+            None => self.fresh_topic(name).await,
+        }
     }
 
     /// The same, always asked for. Cancel safe.
@@ -115,7 +131,7 @@ impl Client {
         loop {
             let error = match self.ask_metadata(Wanted::Names(&[name])).await {
                 Ok(()) => match self.metadata().topic(name) {
-                    Some(topic) if topic.partitions.iter().all(|p| p.leader.is_some()) => return Ok(topic),
+                    Some(topic) if topic.has_all_leaders() => return Ok(topic),
                     Some(_) => Error::new(
                         ErrorKind::Retry,
                         format!("topic '{name}' has a partition without a leader"),
@@ -145,7 +161,7 @@ impl Client {
         if let Some(known) = self.metadata().topic_by_id(id) {
             return Ok(known);
         }
-        self.refresh(Wanted::Id(id)).await?;
+        self.refresh(Wanted::Ids(&[id])).await?;
         self.metadata().topic_by_id(id).ok_or_else(|| {
             Error::new(ErrorKind::InvalidInput, format!("no topic has the id {id}; it may have been deleted"))
         })
@@ -155,17 +171,21 @@ impl Client {
     pub(crate) async fn all_topics(&self) -> Result<Vec<Arc<TopicInfo>>> {
         let mut backoff = self.backoff();
         loop {
-            match self.fetch_metadata(Wanted::All).await {
-                Ok(update) => {
-                    let mut topics: Vec<_> = update.topics.iter().cloned().map(Arc::new).collect();
-                    topics.sort_by(|a, b| a.name.cmp(&b.name));
-                    self.metadata().apply(update);
-                    return Ok(topics);
-                }
-                Err(error) if error.is_retriable() => backoff.wait(error).await?,
+            match self.all_topics_once().await {
+                Ok(topics) => return Ok(topics),
+                Err(error) if error.is_retriable() => backoff.wait(error.with_kind(ErrorKind::Retry)).await?,
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The same in one attempt, by name. Cancel safe.
+    pub(crate) async fn all_topics_once(&self) -> Result<Vec<Arc<TopicInfo>>> {
+        let update = self.fetch_metadata(Wanted::All).await?;
+        let mut topics: Vec<_> = update.topics.iter().cloned().map(Arc::new).collect();
+        topics.sort_by(|a, b| a.name.cmp(&b.name));
+        self.metadata().apply(update, self.env().clock.now());
+        Ok(topics)
     }
 
     /// Asks again for topics by name; missing ones are forgotten. One attempt. Cancel safe.
@@ -175,7 +195,12 @@ impl Client {
 
     /// Asks again for a topic by id. One attempt. Cancel safe.
     pub(crate) async fn refresh_topic_id(&self, id: TopicId) -> Result<()> {
-        self.ask_metadata(Wanted::Id(id)).await
+        self.ask_metadata(Wanted::Ids(&[id])).await
+    }
+
+    /// Asks again for topics by id, in one request; those that nobody knows are forgotten. One attempt. Cancel safe.
+    pub(crate) async fn refresh_topic_ids(&self, ids: &[TopicId]) -> Result<()> {
+        self.ask_metadata(Wanted::Ids(ids)).await
     }
 
     /// Takes a broker's word for a new leader.
@@ -266,7 +291,7 @@ impl Client {
 
     async fn ask_metadata(&self, wanted: Wanted<'_>) -> Result<()> {
         let update = self.fetch_metadata(wanted).await?;
-        self.metadata().apply(update);
+        self.metadata().apply(update, self.env().clock.now());
         Ok(())
     }
 
@@ -280,7 +305,11 @@ impl Client {
                     .map(|name| MetadataRequestTopic::default().with_name(Some(topic_name(name))))
                     .collect(),
             ),
-            Wanted::Id(id) => Some(vec![MetadataRequestTopic::default().with_name(None).with_topic_id(id.0)]),
+            Wanted::Ids(ids) => Some(
+                ids.iter()
+                    .map(|id| MetadataRequestTopic::default().with_name(None).with_topic_id(id.0))
+                    .collect(),
+            ),
         };
         let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(false);
         let response = self.any().await?.call(&request).await?;
@@ -310,6 +339,7 @@ fn read_metadata(response: &MetadataResponse) -> Result<MetadataUpdate> {
         nodes: BTreeMap::new(),
         topics: Vec::with_capacity(response.topics.len()),
         missing: Vec::new(),
+        missing_ids: Vec::new(),
     };
     for broker in &response.brokers {
         let port = u16::try_from(broker.port).unwrap_or(0);
@@ -336,11 +366,21 @@ fn read_metadata(response: &MetadataResponse) -> Result<MetadataUpdate> {
                     partitions,
                 });
             }
-            ErrorClass::RefreshMetadata => update.missing.push(name.to_owned()),
+            // Asked for by id, it has no name.
+            ErrorClass::RefreshMetadata if is_missing(topic.error_code) && name.is_empty() => {
+                update.missing_ids.push(TopicId(topic.topic_id));
+            }
+            ErrorClass::RefreshMetadata if is_missing(topic.error_code) => {
+                update.missing.push(name.to_owned());
+            }
             _other => return Err(Error::from_code(topic.error_code, format!("metadata of topic '{name}'"))),
         }
     }
     Ok(update)
+}
+
+fn is_missing(code: i16) -> bool {
+    [KafkaError::UNKNOWN_TOPIC_OR_PARTITION, KafkaError::UNKNOWN_TOPIC_ID].contains(&KafkaError(code))
 }
 
 fn known_node(id: i32) -> Option<NodeId> {

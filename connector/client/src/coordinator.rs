@@ -1,13 +1,13 @@
 //! Finds the broker that coordinates a group or a transactional id, and forgets it when it has moved (KIP-699).
 
 use kafka_protocol::messages::FindCoordinatorRequest;
-use kafka_protocol::protocol::StrBytes;
+use kafka_protocol::protocol::{Request, StrBytes};
 use sharestream_base::ids::NodeId;
 use sharestream_base::{ErrorKind, HostPort};
 
 use crate::client::Client;
 use crate::cluster::Purpose;
-use crate::connection::Connection;
+use crate::connection::{Connection, Throttled};
 use crate::error::ErrorClass;
 use crate::{Error, Result};
 
@@ -80,6 +80,32 @@ impl Client {
         self.learn_node(node, HostPort::new(found.host.as_str(), port));
         self.coordinators().insert(key.clone(), node);
         Ok(node)
+    }
+
+    /// Asks the coordinator until `judge` takes the answer, it fails for good, or the operation time-out is over. For
+    /// requests that may be repeated: what may have happened is asked for again. Cancel safe as the request is.
+    pub(crate) async fn ask_coordinator<R, T>(
+        &self,
+        key: &CoordinatorKey,
+        request: &R,
+        judge: impl Fn(R::Response) -> Result<T>,
+    ) -> Result<T>
+    where
+        R: Request,
+        R::Response: Throttled,
+    {
+        let mut backoff = self.backoff();
+        loop {
+            let attempt = async { judge(self.coordinator(key).await?.call(request).await?) };
+            match attempt.await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if error.is_retriable() => {
+                    self.reroute(key, &error);
+                    backoff.wait(error).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Asks again next time.

@@ -38,7 +38,9 @@ mod transaction;
 mod versions;
 
 pub use admin::{
-    Admin, NewTopic, OffsetSpec, ShareGroupOffset, StartOffset, TransactionDescription, TransactionListing,
+    Admin, AssignedPartitions, EndedTransaction, NewTopic, OffsetSpec, PlannedReset, ResetTo,
+    ShareGroupDescription, ShareGroupListing, ShareGroupMember, ShareGroupOffset, StartOffset,
+    TransactionDescription, TransactionListing,
 };
 pub use client::Client;
 pub use config::{ClientConfig, RetryConfig};
@@ -54,4 +56,6 @@ pub use share::{
 };
 pub use sharestream_base::HostPort;
 pub use sharestream_wire::KafkaError;
-pub use transaction::{ProducerIdentity, StagingOrder, TransactionConfig, TransactionSession};
+pub use transaction::{
+    ProducerIdentity, StagingOrder, TransactionConfig, TransactionSession, end_transaction_of,
+};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::PartitionData;
-use sharestream_base::ErrorKind;
-use sharestream_base::ids::{NodeId, Offset, PartitionIndex, ProducerId};
+use sharestream_base::ids::{LeaderEpoch, NodeId, Offset, PartitionIndex, ProducerId, TopicId};
+use sharestream_base::{ErrorKind, HostPort};
 use sharestream_wire::records::{self, RawBatch};
 
 use crate::client::{Client, topic_name};
@@ -31,13 +31,18 @@ pub enum Isolation {
 }
 
 /// What one fetch returned.
+///
+/// It may end below its own high watermark: a broker reads no further than its limit of bytes and the end of a log segment.
+/// Who needs everything up to now reads on until [`FetchedPartition::next_offset`] is the high watermark of the same
+/// answer.
 #[derive(Clone, Debug)]
 pub struct FetchedPartition {
-    /// Whole batches in order of offset, slices of the answer; the first may begin below the offset asked for.
+    /// Whole batches in order of offset, slices of the answer; the first may begin below the offset asked for. Control
+    /// batches are among them, at either isolation level.
     pub batches: Vec<RawBatch>,
     /// The offset after the last record that is safe in the log.
     pub high_watermark: Offset,
-    /// The first offset of the oldest open transaction, or the high watermark.
+    /// The first offset of the oldest open transaction, or the high watermark; told at either isolation level.
     pub last_stable_offset: Offset,
     /// Transactions with aborted records in the answer: producer id, and the first offset of theirs that is aborted.
     pub aborted: Vec<(ProducerId, Offset)>,
@@ -53,24 +58,29 @@ impl FetchedPartition {
 }
 
 /// Reads partitions over connections of its own. One task owns it.
+///
+/// A topic keeps its identity for the life of a reader: one that was deleted and created again is another topic, in
+/// which the offsets of the first mean nothing.
 #[derive(Debug)]
 pub struct PartitionReader {
     client: Client,
     connections: BTreeMap<NodeId, Connection>,
+    /// What was first read under each name.
+    read: BTreeMap<String, TopicId>,
 }
 
 impl PartitionReader {
     /// A reader that has not connected yet.
     pub fn new(client: Client) -> Self {
-        PartitionReader { client, connections: BTreeMap::new() }
+        PartitionReader { client, connections: BTreeMap::new(), read: BTreeMap::new() }
     }
 
     /// Reads from `from` on: at least one batch when there is one, about `max_bytes` of them, after at most
     /// `max_wait` when there is none.
     ///
     /// # Errors
-    /// `InvalidInput` (no such topic or partition), `Corrupt` (the offset is below the log's start or above its end, or
-    /// the batches cannot be read), `Retry` (no leader until the deadline).
+    /// `InvalidInput` (no such topic or partition), `Corrupt` (the offset is below the log's start or above its end, the
+    /// batches cannot be read, or the topic was deleted and created again), `Retry` (no leader until the deadline).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -85,7 +95,12 @@ impl PartitionReader {
     ) -> Result<FetchedPartition> {
         let mut backoff = self.client.backoff();
         let mut info = self.client.topic(topic).await?;
+        if info.partition(partition).is_none() {
+            // It may have got more partitions since we last asked.
+            info = self.client.fresh_topic(topic).await?;
+        }
         loop {
+            self.check_identity(&info)?;
             if info.partition(partition).is_none() {
                 let context = format!(
                     "topic '{topic}' has {} partitions, not a partition {partition}",
@@ -104,6 +119,24 @@ impl PartitionReader {
             backoff.wait(error.with_kind(ErrorKind::Retry)).await?;
             if moved {
                 info = self.client.fresh_topic(topic).await?;
+            }
+        }
+    }
+
+    /// Notes the topic's id, or compares it with the one that was read before.
+    fn check_identity(&mut self, info: &TopicInfo) -> Result<()> {
+        match self.read.get(&*info.name) {
+            Some(known) if *known == info.topic_id => Ok(()),
+            Some(known) => {
+                let context = format!(
+                    "topic '{}' was deleted and created again while it was being read (its id was {known} and is {})",
+                    info.name, info.topic_id
+                );
+                Err(Error::new(ErrorKind::Corrupt, context))
+            }
+            None => {
+                self.read.insert(info.name.to_string(), info.topic_id);
+                Ok(())
             }
         }
     }
@@ -131,10 +164,19 @@ impl PartitionReader {
         if response.error_code != 0 {
             return Err(Error::from_code(response.error_code, format_args!("fetch from broker {leader}")));
         }
+        for endpoint in &response.node_endpoints {
+            let port = u16::try_from(endpoint.port).unwrap_or(0);
+            self.client.learn_node(NodeId(endpoint.node_id.0), HostPort::new(endpoint.host.as_str(), port));
+        }
         let data =
             response.responses.into_iter().next().and_then(|topic| topic.partitions.into_iter().next());
         let data = data.ok_or_else(|| Error::new(ErrorKind::Retry, "the answer to a fetch is empty"))?;
         if data.error_code != 0 {
+            let leader = &data.current_leader;
+            if leader.leader_id.0 >= 0 {
+                let (to, epoch) = (NodeId(leader.leader_id.0), LeaderEpoch(leader.leader_epoch));
+                self.client.leader_moved(info.topic_id, partition, to, epoch);
+            }
             return Err(Error::from_code(data.error_code, "fetch"));
         }
         read_partition(data)
@@ -178,9 +220,12 @@ fn request(
 
 fn read_partition(data: PartitionData) -> Result<FetchedPartition> {
     let blob = data.records.unwrap_or_default();
-    let batches = records::split(blob).collect::<Result<Vec<_>, _>>().map_err(|error| {
-        Error::new(ErrorKind::Corrupt, "fetched batches cannot be read").with_source(error)
-    })?;
+    let unreadable =
+        |error| Error::new(ErrorKind::Corrupt, "fetched batches cannot be read").with_source(error);
+    let batches = records::split(blob).collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    for batch in &batches {
+        batch.verify_crc().map_err(unreadable)?;
+    }
     let aborted = data.aborted_transactions.unwrap_or_default();
     Ok(FetchedPartition {
         batches,

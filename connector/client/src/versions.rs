@@ -12,25 +12,30 @@ use crate::{Error, Result};
 /// Key, and our lowest and highest version of each request that we send.
 #[rustfmt::skip]
 const OURS: &[(ApiKey, i16, i16)] = &[
-    (ApiKey::PRODUCE, 9, 12), // 12 adds the partition to the transaction by itself (KIP-890)
-    (ApiKey::FETCH, 12, 16),
+    (ApiKey::PRODUCE, 9, 13), // 12 adds the partition to the transaction by itself (KIP-890), 13 has topic ids
+    (ApiKey::FETCH, 12, 18), // 13 has topic ids
     (ApiKey::LIST_OFFSETS, 6, 10),
     (ApiKey::METADATA, 12, 13), // 12 allows to ask by topic id
     (ApiKey::FIND_COORDINATOR, 4, 6),
     (ApiKey::API_VERSIONS, 3, 4),
     (ApiKey::CREATE_TOPICS, 5, 7),
     (ApiKey::DELETE_TOPICS, 4, 6),
+    (ApiKey::LIST_GROUPS, 5, 5), // 5 tells and filters the type of a group (KIP-848)
     (ApiKey::INIT_PRODUCER_ID, 4, 5),
     (ApiKey::END_TXN, 5, 5), // 5 answers with the next producer epoch (KIP-890)
     (ApiKey::DESCRIBE_CONFIGS, 4, 4),
+    (ApiKey::CREATE_PARTITIONS, 2, 3),
+    (ApiKey::DELETE_GROUPS, 2, 2),
     (ApiKey::INCREMENTAL_ALTER_CONFIGS, 1, 1),
     (ApiKey::DESCRIBE_TRANSACTIONS, 0, 0),
     (ApiKey::LIST_TRANSACTIONS, 0, 1),
     (ApiKey::SHARE_GROUP_HEARTBEAT, 1, 1),
+    (ApiKey::SHARE_GROUP_DESCRIBE, 1, 1),
     (ApiKey::SHARE_FETCH, 1, 2),
     (ApiKey::SHARE_ACKNOWLEDGE, 1, 2),
     (ApiKey::DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1), // 1 adds the lag (KIP-1226)
     (ApiKey::ALTER_SHARE_GROUP_OFFSETS, 0, 0),
+    (ApiKey::DELETE_SHARE_GROUP_OFFSETS, 0, 0),
     (ApiKey::TXN_SHARE_ACKNOWLEDGE, 0, 0),
 ];
 
@@ -80,6 +85,9 @@ impl AgreedVersions {
 }
 
 #[cfg(test)]
+mod witness;
+
+#[cfg(test)]
 mod tests {
     use kafka_protocol::messages::{EndTxnRequest, ProduceRequest};
 
@@ -87,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_highest_common_version_is_used() {
-        let versions = AgreedVersions::agree([(0, 0, 13), (26, 0, 4), (1, 0, 14)]);
+        let versions = AgreedVersions::agree([(0, 0, 12), (26, 0, 4), (1, 0, 14)]);
         assert_eq!(versions.of::<ProduceRequest>(&"b").unwrap(), 12);
         assert!(versions.keys().any(|key| key == ApiKey::FETCH.0));
         let error = versions.of::<EndTxnRequest>(&"broker:9092").unwrap_err();

@@ -68,6 +68,9 @@ pub struct KafkaJobConfig {
     /// included: the broker would archive it in silence at its limit. 0 switches the protection off. Default 2.
     /// Since 0.1.
     pub delivery_reserve: u16,
+    /// Keeps the outcome record of every transaction for ever, for tools that look at the whole history; the topic then
+    /// grows without bound. Only ledger mode removes records. Default false. Since 0.2.
+    pub outcome_history: bool,
     /// Stages the share acknowledgements of one epoch in at least two requests, so that a crash test can stop
     /// between them on a cluster of one node. Default false. Since 0.1.
     pub stage_separately: bool,
@@ -145,7 +148,7 @@ pub enum AckModeChoice {
     Auto,
     /// KIP-1289, or an error.
     Transactional,
-    /// Exactly once on released Kafka. Not available yet.
+    /// Exactly once on released Kafka (4.2 and later), if every consumer of the group runs in this mode; or an error.
     Ledger,
     /// Commit, then acknowledge: duplicates after a crash, by choice.
     AtLeastOnce,
@@ -190,6 +193,7 @@ impl Default for KafkaJobConfig {
             fetch_bytes_max: 8 << 20,
             fetch_wait: Duration::from_millis(100),
             delivery_reserve: 2,
+            outcome_history: false,
             stage_separately: false,
         }
     }
@@ -271,9 +275,6 @@ impl KafkaJobConfig {
             faults.add("format", message);
         }
         self.validate_limits(&mut faults);
-        if self.mode == AckModeChoice::Ledger {
-            faults.add("mode", "ledger is not available yet: use transactional or at-least-once".to_owned());
-        }
         faults.list
     }
 
@@ -377,27 +378,37 @@ impl Faults {
     }
 }
 
-/// Finds the mode for a cluster that has (`transactional`) or lacks KIP-1289.
+/// What a cluster can do: each mode, or why not.
+#[derive(Clone, Debug)]
+pub(crate) struct ModeSupport {
+    pub(crate) transactional: Result<(), String>,
+    pub(crate) ledger: Result<(), String>,
+}
+
+/// Finds the mode for a cluster: `auto` is transactional, else ledger, never at least once.
 ///
 /// # Errors
 /// The reason why the wanted mode cannot be had, for the user.
-pub(crate) fn resolve_mode(
-    choice: AckModeChoice,
-    transactional: Result<(), String>,
-) -> Result<AckMode, String> {
-    match (choice, transactional) {
-        (AckModeChoice::AtLeastOnce, _) => Ok(AckMode::AtLeastOnce),
-        (AckModeChoice::Auto | AckModeChoice::Transactional, Ok(())) => Ok(AckMode::Transactional),
-        (AckModeChoice::Transactional, Err(reason)) => {
-            Err(format!("mode transactional needs KIP-1289 on the brokers: {reason}"))
-        }
-        (AckModeChoice::Auto, Err(reason)) => Err(format!(
-            "mode auto found no exactly-once mode: transactional is not possible ({reason}), and ledger is not \
-             available yet; write mode = \"at-least-once\" to run with duplicates after a crash"
-        )),
-        (AckModeChoice::Ledger, _) => {
-            Err("mode ledger is not available yet: use transactional or at-least-once".to_owned())
-        }
+pub(crate) fn resolve_mode(choice: AckModeChoice, support: ModeSupport) -> Result<AckMode, String> {
+    let ModeSupport { transactional, ledger } = support;
+    match choice {
+        AckModeChoice::AtLeastOnce => Ok(AckMode::AtLeastOnce),
+        AckModeChoice::Transactional => match transactional {
+            Ok(()) => Ok(AckMode::Transactional),
+            Err(reason) => Err(format!("mode transactional needs KIP-1289 on the brokers: {reason}")),
+        },
+        AckModeChoice::Ledger => match ledger {
+            Ok(()) => Ok(AckMode::Ledger),
+            Err(reason) => Err(format!("mode ledger is not possible: {reason}")),
+        },
+        AckModeChoice::Auto => match (transactional, ledger) {
+            (Ok(()), _) => Ok(AckMode::Transactional),
+            (Err(_), Ok(())) => Ok(AckMode::Ledger),
+            (Err(transactional), Err(ledger)) => Err(format!(
+                "mode auto found no exactly-once mode: transactional is not possible ({transactional}), and ledger is \
+                 not ({ledger}); write mode = \"at-least-once\" to run with duplicates after a crash"
+            )),
+        },
     }
 }
 
@@ -440,26 +451,36 @@ mod tests {
         config.topics = vec!["in".to_owned(), "in".to_owned()];
         config.sink.topic = "in".to_owned();
         config.commit_deadline = config.transaction_timeout;
-        config.mode = AckModeChoice::Ledger;
         config.bad_records = Some(BadRecords::DeadLetter);
         let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
-        assert_eq!(
-            fields,
-            ["bootstrap", "job", "topics", "sink.topic", "bad-records", "commit-deadline", "mode"]
-        );
+        assert_eq!(fields, ["bootstrap", "job", "topics", "sink.topic", "bad-records", "commit-deadline"]);
     }
 
     #[test]
-    fn auto_never_falls_back_to_at_least_once() {
+    fn auto_is_transactional_else_ledger_and_never_at_least_once() {
         use AckModeChoice::{AtLeastOnce, Auto, Ledger, Transactional};
-        let lacks = || Err("share.version is 2".to_owned());
-        assert_eq!(resolve_mode(Auto, Ok(())), Ok(AckMode::Transactional));
-        assert_eq!(resolve_mode(Transactional, Ok(())), Ok(AckMode::Transactional));
-        assert_eq!(resolve_mode(AtLeastOnce, Ok(())), Ok(AckMode::AtLeastOnce));
-        assert_eq!(resolve_mode(AtLeastOnce, lacks()), Ok(AckMode::AtLeastOnce));
-        for choice in [Auto, Transactional] {
-            assert!(resolve_mode(choice, lacks()).unwrap_err().contains("share.version is 2"));
+        let support = |transactional: bool, ledger: bool| ModeSupport {
+            transactional: transactional.then_some(()).ok_or_else(|| "share.version is 2".to_owned()),
+            ledger: ledger.then_some(()).ok_or_else(|| "transaction.version is 1".to_owned()),
+        };
+        for (choice, transactional, ledger, expected) in [
+            (Auto, true, true, Ok(AckMode::Transactional)),
+            (Auto, false, true, Ok(AckMode::Ledger)),
+            (Auto, false, false, Err("share.version is 2")),
+            (Auto, false, false, Err("transaction.version is 1")),
+            (Transactional, true, true, Ok(AckMode::Transactional)),
+            (Transactional, false, true, Err("share.version is 2")),
+            (Ledger, true, true, Ok(AckMode::Ledger)),
+            (Ledger, true, false, Err("transaction.version is 1")),
+            (AtLeastOnce, true, true, Ok(AckMode::AtLeastOnce)),
+            (AtLeastOnce, false, false, Ok(AckMode::AtLeastOnce)),
+        ] {
+            let resolved = resolve_mode(choice, support(transactional, ledger));
+            match (resolved, expected) {
+                (Ok(mode), expected) => assert_eq!(Ok(mode), expected, "{choice:?}"),
+                (Err(text), Err(reason)) => assert!(text.contains(reason), "{text}"),
+                (Err(text), Ok(mode)) => panic!("{choice:?} should be {mode:?}: {text}"),
+            }
         }
-        assert!(resolve_mode(Ledger, Ok(())).unwrap_err().contains("not available yet"));
     }
 }

@@ -5,20 +5,23 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use sharestream_base::{Env, ErrorKind};
-use sharestream_client::{Client, ClientConfig, KafkaError, NewTopic, TopicInfo};
+use sharestream_client::{Client, ClientConfig, KafkaError, TopicInfo};
 use sharestream_core::commit::{AckMode, CommitProtocol, StepHook};
 use sharestream_core::sink::SinkFactory;
 use sharestream_core::source::SourceFactory;
 
+use crate::Result;
 use crate::attempt::Attempt;
-use crate::commit::{AtLeastOnceCommit, OutcomeTopic, TransactionalCommit, Transactions, TransactionsConfig};
-use crate::config::{KafkaJobConfig, resolve_mode};
+use crate::commit::{
+    AtLeastOnceCommit, LedgerCommit, OutcomeTopic, TransactionalCommit, Transactions, TransactionsConfig,
+};
+use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
 use crate::group::GroupSettings;
-use crate::outcome::outcome_partition;
+use crate::ledger::{KeeperConfig, LedgerTail};
+use crate::outcome_topic::outcome_topic;
 use crate::sink::KafkaSinkFactory;
 use crate::source::ShareSourceFactory;
-use crate::{Error, Result};
 
 /// A connected and checked job.
 ///
@@ -34,6 +37,8 @@ pub struct KafkaJob {
     outcomes: OutcomeTopic,
     group: GroupSettings,
     attempt: Arc<Attempt>,
+    /// One for all attempts: what was read stays read.
+    tail: LedgerTail,
 }
 
 impl fmt::Debug for KafkaJob {
@@ -65,14 +70,22 @@ impl KafkaJob {
             .map_err(client_error("bootstrap"))?
             .with_client_id(format!("sharestream-{}-{}", config.job, config.instance));
         let client = Client::connect(env, client_config).await.map_err(client_error("connect"))?;
-        let mode = resolve_mode(config.mode, transactional_support(&client)).map_err(invalid_input)?;
+        let support =
+            ModeSupport { transactional: transactional_support(&client), ledger: ledger_support(&client) };
+        let reason = match (&support.transactional, config.mode) {
+            (Err(lacks), AckModeChoice::Auto) => format!("transactional is not possible: {lacks}"),
+            (Ok(()), AckModeChoice::Auto) => "the brokers have KIP-1289".to_owned(),
+            (_, chosen) => format!("{chosen:?} was asked for"),
+        };
+        let mode = resolve_mode(config.mode, support).map_err(invalid_input)?;
         let (sources, output, dead_letters) = find_topics(&client, &config).await?;
-        let outcomes = outcome_topic(&client, &config).await?;
+        let outcomes = outcome_topic(&client, &config, mode).await?;
         let group = set_group_configs(&client, &config).await?;
-        tracing::info!(job = %config.job, instance = %config.instance, group = %config.group, ?mode, "job connected");
+        tracing::info!(job = %config.job, instance = %config.instance, group = %config.group, ?mode, reason, "job connected");
         let config = Arc::new(config);
         let attempt = Attempt::new();
-        Ok(KafkaJob { client, config, mode, sources, output, dead_letters, outcomes, group, attempt })
+        let tail = LedgerTail::new(client.clone(), outcomes.name.clone(), outcomes.partition, &config.group);
+        Ok(KafkaJob { client, config, mode, sources, output, dead_letters, outcomes, group, attempt, tail })
     }
 
     /// The settings.
@@ -109,6 +122,7 @@ impl KafkaJob {
             group: self.group,
             mode: self.mode,
             attempt: self.attempt.clone(),
+            tail: self.tail.clone(),
         })
     }
 
@@ -141,10 +155,26 @@ impl KafkaJob {
         let transactions = Transactions::new(self.client.clone(), config, self.attempt.clone(), hook);
         match self.mode {
             AckMode::AtLeastOnce => Box::new(AtLeastOnceCommit::new(transactions)),
-            // `resolve_mode` gives no ledger.
-            AckMode::Transactional | AckMode::Ledger => {
-                Box::new(TransactionalCommit::new(transactions, self.config.stage_separately))
+            AckMode::Ledger => {
+                Box::new(LedgerCommit::new(transactions, self.tail.clone(), self.keeper_config()))
             }
+            AckMode::Transactional => {
+                let separately = self.config.stage_separately;
+                Box::new(TransactionalCommit::new(transactions, separately, self.tail.clone()))
+            }
+        }
+    }
+
+    fn keeper_config(&self) -> KeeperConfig {
+        KeeperConfig {
+            client: self.client.clone(),
+            job: self.config.job.clone(),
+            instance: self.config.instance.clone(),
+            group: self.config.group.clone(),
+            outcome_topic: self.outcomes.name.clone(),
+            outcome_partition: self.outcomes.partition,
+            sources: self.sources.clone(),
+            keeps_history: self.config.outcome_history,
         }
     }
 }
@@ -158,6 +188,19 @@ fn transactional_support(client: &Client) -> Result<(), String> {
     Err(format!(
         "it needs finalized share.version 3 (here {}), transaction.version 2 (here {}) and the TxnShareAcknowledge \
          request",
+        features.share_version, features.transaction_version
+    ))
+}
+
+/// Whether the cluster can do ledger mode, or what it lacks.
+fn ledger_support(client: &Client) -> Result<(), String> {
+    let features = client.features();
+    if features.share_version >= 1 && features.transaction_version >= 2 {
+        return Ok(());
+    }
+    Err(format!(
+        "it needs finalized share.version 1 (KIP-932; here {}) and transaction.version 2 (KIP-890; here {}), before \
+         which a late claim may land in the next transaction: upgrade with kafka-features.sh upgrade",
         features.share_version, features.transaction_version
     ))
 }
@@ -201,44 +244,9 @@ async fn find_topic(
     }
 }
 
-fn is_missing(error: &sharestream_client::Error) -> bool {
+pub(crate) fn is_missing(error: &sharestream_client::Error) -> bool {
     error.kind() == ErrorKind::InvalidInput
         && error.code().is_none_or(|code| code == KafkaError::UNKNOWN_TOPIC_OR_PARTITION)
-}
-
-/// Finds the outcome topic, or creates it: compacted, and in segments so small that compaction really runs.
-async fn outcome_topic(client: &Client, config: &KafkaJobConfig) -> Result<OutcomeTopic> {
-    let name = &config.outcome_topic;
-    let doing = || client_error(format!("outcome topic {name}"));
-    let topic = match client.fresh_topic(name).await {
-        Ok(topic) => topic,
-        Err(error) if is_missing(&error) => {
-            let mut wanted = NewTopic::new(name, config.outcome_partition_count)
-                .with_config("cleanup.policy", "compact")
-                .with_config("segment.ms", "600000")
-                .with_config("max.message.bytes", "8388608");
-            wanted.replication = config.outcome_replication_factor;
-            match client.admin().create_topic(wanted).await {
-                Ok(topic) => topic,
-                // Another replica was faster.
-                Err(error) if error.code() == Some(KafkaError::TOPIC_ALREADY_EXISTS) => {
-                    client.fresh_topic(name).await.map_err(doing())?
-                }
-                Err(error) => return Err(doing()(error)),
-            }
-        }
-        Err(error) => return Err(doing()(error)),
-    };
-    let partition_count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
-    if partition_count == 0 {
-        return Err(Error::new(ErrorKind::Retry, format!("outcome topic {name} has no partitions yet")));
-    }
-    Ok(OutcomeTopic {
-        name: topic.name.clone(),
-        topic_id: topic.topic_id,
-        partition_count,
-        partition: outcome_partition(&config.group, partition_count),
-    })
 }
 
 /// Sets the group's configs before anyone joins, and reads the limits that hold then.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A [`KafkaJob`] is made from a [`KafkaJobConfig`] and gives the runtime its three parts. The guarantee depends on
-//! the acknowledgement mode (`DESIGN` section 4): `transactional` is exactly once (KIP-1289), `at-least-once` repeats
-//! records after a crash. What this crate is not: a job graph or a scheduler (that is `sharestream-core`), and not a
+//! the acknowledgement mode (`DESIGN` section 4): `transactional` (KIP-1289) and `ledger` are exactly once,
+//! `at-least-once` repeats records after a crash. What this crate is not: a job graph or a scheduler (that is `sharestream-core`), and not a
 //! general Kafka client (`sharestream-client`).
 
 mod attempt;
@@ -19,8 +19,10 @@ mod error;
 pub mod formats;
 mod group;
 mod job;
+pub mod ledger;
 mod metadata_columns;
 pub mod outcome;
+mod outcome_topic;
 pub mod provenance;
 pub mod sink;
 pub mod source;

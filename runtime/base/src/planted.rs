@@ -73,6 +73,54 @@ bugs! {
     /// own last outcome is not seen.
     OutcomesReadToStableOffset = "outcomes-read-to-stable-offset";
 
+    // Ledger mode. The numbers are those of the rules in `runtime/models`.
+
+    /// Ledger, rule 1: a replica decides on its claim before it has read the log up to it. Two claims of one record
+    /// commit, neither of which has seen the other.
+    ClaimPositionNotAwaited = "claim-position-not-awaited";
+    /// Ledger, rule 2: an earlier claim that is still open is not waited for. Its EndTxn may be under way.
+    OpenClaimIgnored = "open-claim-ignored";
+    /// Ledger, rule 3: an earlier committed claim of the same records is no reason to abort.
+    CommittedClaimIgnored = "committed-claim-ignored";
+    /// Ledger, rule 4: after its deadline an open claim counts as aborted, though nobody has ended its transaction.
+    DeadOwnerPresumedAborted = "dead-owner-presumed-aborted";
+    /// Ledger, rule 5: success of InitProducerId on another's transaction counts as its abort. Its commit marker may be
+    /// written and not yet read.
+    FenceCountedAsAbort = "fence-counted-as-abort";
+    /// Ledger, rule 6: earlier claims of the own transactional id are not looked at. A record that comes again after its
+    /// commit is committed again.
+    OwnClaimsSkipped = "own-claims-skipped";
+    /// Ledger, rule 7: after a start the outcome partition is read from its end. What was decided before is not known.
+    LedgerReadFromEnd = "ledger-read-from-end";
+    /// Ledger, rule 8: records are acknowledged though EndTxn was not answered. Its transaction may have aborted.
+    LostCommitAnswerAcknowledged = "lost-commit-answer-acknowledged";
+    /// Ledger, rule 9: the floor is raised to the end of the last committed claim, over whatever is undecided before it.
+    FloorOverHole = "floor-over-hole";
+    /// Ledger, rule 9: the floor is raised over claims that are still open.
+    FloorOverOpenClaim = "floor-over-open-claim";
+    /// Ledger, rule 10: claims are tombstoned with the floor that covers them, before it was read back.
+    TombstoneBeforeFloorReadBack = "tombstone-before-floor-read-back";
+    /// Ledger, rule 10: arbitration does not look at the floor. Claims below it are gone.
+    FloorNotConsulted = "floor-not-consulted";
+    /// Ledger, rule 11: every claim of a transactional id has the same key, so that compaction keeps the last one only.
+    ClaimKeyReused = "claim-key-reused";
+    /// Ledger, rule 13: nobody ends the transaction of a dead owner. Who waits for its claim waits for the time-out.
+    DeadOwnersNotEnded = "dead-owners-not-ended";
+    /// Ledger, F1: the floor is the last one read, not the highest. A lagging replica takes it back.
+    LastFloorCounts = "last-floor-counts";
+    /// Ledger, F3: the newest claim of a transactional id is tombstoned, too. Recovery takes what it committed for
+    /// something that never happened.
+    NewestClaimTombstoned = "newest-claim-tombstoned";
+    /// Ledger, F7: a view whose open claim was compacted away with its marker is not read anew. Who waits for that claim
+    /// waits for ever.
+    ViewNotRebuilt = "view-not-rebuilt";
+    /// Ledger, R1: claims and floors of an earlier replay generation still count. A wanted replay is dropped.
+    GenerationIgnored = "generation-ignored";
+    /// Ledger, R2: a claim of an earlier replay generation may commit.
+    OlderGenerationCommits = "older-generation-commits";
+    /// Ledger, R4: a member drops decided records before it has caught up after joining. It may not know of a reset.
+    DroppedBeforeCaughtUp = "dropped-before-caught-up";
+
     // Runtime.
 
     /// Coordinator: a checkpoint is noted as completed before EndTxn. After a crash between the two the

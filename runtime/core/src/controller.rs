@@ -43,6 +43,10 @@ pub(crate) struct Load {
     pub(crate) is_idle: bool,
     /// When the oldest record (or gap) since the last barrier was handed on; `None` when there is none.
     pub(crate) oldest_at: Option<Instant>,
+    /// Deliveries that all sources of this attempt acknowledged as decided by a claim.
+    pub(crate) already_decided: u64,
+    /// The same below the floor.
+    pub(crate) below_floor: u64,
     /// An earlier epoch is sealed and not yet committed.
     pub(crate) is_committing: bool,
 }

@@ -112,6 +112,41 @@ impl Decisions {
         first <= last && ranges.range(..=last).next_back().is_some_and(|(_, (end, _))| *end >= first)
     }
 
+    /// The decided parts of `first..=last`, in order, cut to it. Cost: logarithmic in the ranges of the partition, plus
+    /// the parts.
+    pub fn within(
+        &self,
+        partition: SourcePartition,
+        first: Offset,
+        last: Offset,
+    ) -> impl Iterator<Item = DecidedRange> + '_ {
+        let ranges = self.partitions.get(&partition).filter(|_| first <= last);
+        let start =
+            ranges.and_then(|ranges| ranges.range(..first).next_back()).map_or(first, |(start, _)| *start);
+        let parts = ranges.into_iter().flat_map(move |ranges| ranges.range(start..=last));
+        parts.filter(move |(_, (end, _))| *end >= first).map(move |(start, (end, decision))| DecidedRange {
+            first: (*start).max(first),
+            last: (*end).min(last),
+            decision: *decision,
+        })
+    }
+
+    /// Forgets what is decided below `end`: a range that sticks out keeps the rest of it.
+    pub fn forget_below(&mut self, partition: SourcePartition, end: Offset) {
+        let Some(ranges) = self.partitions.get_mut(&partition) else { return };
+        let mut kept = ranges.split_off(&end);
+        if let Some((_, (last, decision))) = ranges.iter().next_back()
+            && *last >= end
+        {
+            kept.insert(end, (*last, *decision));
+        }
+        if kept.is_empty() {
+            self.partitions.remove(&partition);
+        } else {
+            *ranges = kept;
+        }
+    }
+
     /// All ranges, by partition and offset.
     pub fn ranges(&self) -> impl Iterator<Item = (SourcePartition, DecidedRange)> + '_ {
         self.partitions.iter().flat_map(|(partition, ranges)| {
@@ -204,6 +239,22 @@ mod tests {
                 let overlaps = model.range(offset..=offset + 3).next().is_some();
                 prop_assert_eq!(decisions.overlaps(partition(), Offset(offset), Offset(offset + 3)), overlaps);
             }
+            for first in 0..60 {
+                let window = Offset(first)..=Offset(first + 7);
+                let mut found = BTreeMap::new();
+                for part in decisions.within(partition(), *window.start(), *window.end()) {
+                    found.extend((part.first.0..=part.last.0).map(|offset| (offset, part.decision)));
+                }
+                let expected = model.range(first..=first + 7).map(|(offset, decision)| (*offset, *decision));
+                prop_assert_eq!(found, expected.collect());
+            }
+            let mut above = decisions.clone();
+            above.forget_below(partition(), Offset(30));
+            for offset in 0..90 {
+                let expected = model.get(&offset).copied().filter(|_| offset >= 30);
+                prop_assert_eq!(above.get(partition(), Offset(offset)), expected);
+            }
+            prop_assert_eq!(above.is_empty(), model.range(30..).next().is_none());
             let ranges: Vec<_> = decisions.of(partition()).collect();
             for pair in ranges.windows(2) {
                 prop_assert!(pair[0].last < pair[1].first, "sorted and disjoint");

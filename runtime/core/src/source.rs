@@ -31,6 +31,11 @@ pub struct InFlight {
     pub byte_count: u64,
     /// The fullest lock window of any partition, 0.0 (empty) to 1.0 (the broker hands out nothing more).
     pub window_fill: f64,
+    /// Records that this source was given although a committed claim had decided them: acknowledged, not handed on
+    /// (ledger mode). Counted since the source was made.
+    pub already_decided: u64,
+    /// The same for records below the floor, where the claims are gone.
+    pub below_floor: u64,
 }
 
 /// What a source subtask closed with a barrier.

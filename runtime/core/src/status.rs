@@ -71,6 +71,12 @@ pub struct JobStatus {
     pub dead_letters: u64,
     /// Committed rows that operators dropped with no effect.
     pub filtered: u64,
+    /// Deliveries of this attempt that a committed claim had decided: acknowledged as decided, not processed again
+    /// (ledger mode).
+    pub already_decided: u64,
+    /// Deliveries of this attempt below the floor: everything there is decided and its claims are gone (ledger mode). A
+    /// high number without failures points to offsets that were moved by hand.
+    pub dropped_below_floor: u64,
     /// Records handed on and not in a sealed epoch yet.
     pub in_flight: u64,
     /// The fullest lock window of any partition, 0.0 to 1.0.

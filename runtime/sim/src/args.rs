@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use sharestream_base::planted::Bug;
+use sharestream_base::planted::{Bug, UnknownBug};
 
 /// Runs whole jobs on simulated time, network, processes and stores: one seed, or as many as fit into a time.
 ///
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) jobs: u16,
     /// Plants a bug (see `--list-bugs`): then a finding is what is wanted, and its absence exit code 1.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = bug)]
     pub(crate) bug: Option<Bug>,
     /// Plants each bug in turn and counts the seeds until it is found.
     #[arg(long)]
@@ -53,4 +53,21 @@ pub(crate) struct Args {
     /// Prints JSON, one object for each line.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Reads the name of a planted bug.
+fn bug(name: &str) -> Result<Bug, String> {
+    name.parse().map_err(|unknown: UnknownBug| format!("{unknown}; --list-bugs prints them all"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_bug_says_where_the_known_ones_are_listed() {
+        let error = Args::try_parse_from(["sharestream-sim", "--bug", "no-such-bug"]).map(drop);
+        assert!(error.is_err_and(|error| error.to_string().contains("--list-bugs")));
+        assert!(Args::try_parse_from(["sharestream-sim", "--bug", Bug::ALL[0].name()]).is_ok());
+    }
 }

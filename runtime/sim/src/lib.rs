@@ -38,6 +38,7 @@ pub mod shrink;
 pub mod store;
 pub mod timeline;
 pub mod trace;
+mod traps;
 mod worker;
 mod workload;
 pub mod world;

@@ -3,11 +3,13 @@
 //! A plan is drawn before anything runs and is all that differs between two seeds, so a failure can be shrunk by
 //! running the same plan with fewer faults.
 
+mod draw;
+mod scenes;
+
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sharestream_base::Rng;
 use sharestream_core::commit::CommitStep;
 
 /// Everything that a seed decides.
@@ -181,8 +183,8 @@ pub enum Fault {
     MoveLeader {
         /// Of which topic.
         topic: MovedTopic,
-        /// Which partition.
-        partition: i32,
+        /// Which partition; none: all of them.
+        partition: Option<i32>,
     },
     /// The wall clock of a worker or node jumps.
     StepClock {
@@ -202,6 +204,84 @@ pub enum Fault {
         /// Delay up to this.
         delay_max: Duration,
     },
+    /// Waits for the next moment of a kind. Its process then stands still where it is, and other faults begin.
+    When {
+        /// Which moment.
+        moment: Moment,
+        /// How long the process stands still.
+        hold: Duration,
+        /// What else happens, by time since the moment.
+        then: Vec<TimedFault>,
+    },
+}
+
+/// A point of the protocol, in place of a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moment {
+    /// A worker reaches a step of a commit.
+    Step {
+        /// Which worker.
+        worker: usize,
+        /// The step.
+        step: CommitStep,
+    },
+    /// A worker has sent a request.
+    WorkerSends {
+        /// Which worker.
+        worker: usize,
+        /// The request.
+        request: Request,
+    },
+    /// Any node has sent a request to a node, be it itself.
+    NodeSends {
+        /// The request.
+        request: Request,
+    },
+}
+
+/// Requests that are moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// Records; at a start, the owner record.
+    Produce,
+    /// At a start: how far the outcomes are to be read.
+    ListOffsets,
+    /// At a start: who coordinates a transactional id.
+    FindCoordinator,
+    /// A transactional id is taken.
+    InitProducerId,
+    /// A partition becomes part of a transaction.
+    AddPartitionsToTxn,
+    /// Acknowledgements are staged.
+    TxnShareAcknowledge,
+    /// A transaction is ended.
+    EndTxn,
+    /// The coordinator tells how it ended.
+    WriteTxnMarkers,
+    /// A share partition is loaded.
+    ReadShareGroupState,
+    /// A share partition is written.
+    WriteShareGroupState,
+}
+
+impl Request {
+    /// Its number on the wire.
+    pub(crate) fn api_key(self) -> i16 {
+        match self {
+            Request::Produce => 0,
+            Request::ListOffsets => 2,
+            Request::FindCoordinator => 10,
+            Request::InitProducerId => 22,
+            Request::AddPartitionsToTxn => 24,
+            Request::EndTxn => 26,
+            Request::WriteTxnMarkers => 27,
+            Request::ReadShareGroupState => 84,
+            Request::WriteShareGroupState => 85,
+            Request::TxnShareAcknowledge => sharestream_wire::txn_share_acknowledge::KEY,
+        }
+    }
 }
 
 /// Which way a link is cut.
@@ -252,6 +332,8 @@ impl Fault {
             Fault::MoveLeader { .. } => "move-leader",
             Fault::StepClock { .. } => "step-clock",
             Fault::Store { .. } => "store",
+            Fault::When { moment: Moment::Step { .. }, .. } => "at-step",
+            Fault::When { .. } => "at-request",
         }
     }
 }
@@ -259,208 +341,5 @@ impl Fault {
 impl fmt::Display for TimedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>8.3} s  {:?}", self.at.as_secs_f64(), self.fault)
-    }
-}
-
-/// Which faults a plan is about: some bugs need several faults of one kind, which a mix rarely has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Focus {
-    Mixed,
-    Nodes,
-    Workers,
-    Network,
-}
-
-impl Focus {
-    fn covers(self, fault: &Fault) -> bool {
-        let about = match fault {
-            Fault::CutNodes { .. }
-            | Fault::PauseNode { .. }
-            | Fault::KillNode { .. }
-            | Fault::MoveLeader { .. }
-            | Fault::ResetNode { .. } => Focus::Nodes,
-            Fault::PauseWorker { .. }
-            | Fault::KillWorker { .. }
-            | Fault::KillWorkerAt { .. }
-            | Fault::Zombie { .. }
-            | Fault::StopWorker { .. }
-            | Fault::Store { .. } => Focus::Workers,
-            Fault::Weather { .. } | Fault::Reset { .. } | Fault::Cut { .. } | Fault::StepClock { .. } => {
-                Focus::Network
-            }
-        };
-        self == Focus::Mixed || self == about
-    }
-}
-
-/// Draws numbers for a plan.
-struct Dice(Rng);
-
-impl Dice {
-    fn between(&self, low: u64, high: u64) -> u64 {
-        low + self.0.below(high - low + 1)
-    }
-
-    fn ms(&self, low: u64, high: u64) -> Duration {
-        Duration::from_millis(self.between(low, high))
-    }
-
-    /// Most durations are short; some are long enough for every time-out.
-    fn outage(&self) -> Duration {
-        match self.0.below(8) {
-            0..=3 => self.ms(20, 1_500),
-            4..=5 => self.ms(1_500, 12_000),
-            _ => self.ms(12_000, 50_000),
-        }
-    }
-
-    fn chance(&self, percent: u64) -> bool {
-        self.0.below(100) < percent
-    }
-
-    fn index(&self, count: usize) -> usize {
-        usize::try_from(self.0.below(count as u64)).unwrap_or(0)
-    }
-
-    fn pick<T: Copy>(&self, choices: &[T]) -> T {
-        choices[self.index(choices.len())]
-    }
-}
-
-impl Plan {
-    /// The plan of a seed.
-    pub fn draw(seed: u64) -> Plan {
-        let dice = Dice(Rng::seeded(seed).fork("plan"));
-        let nodes = dice.pick(&[1, 1, 2, 3, 3]);
-        let worker_count = dice.pick(&[1, 1, 2, 2, 3]);
-        let busy_for = dice.ms(5_000, 40_000);
-        let all_stores = dice.chance(50);
-        let workers: Vec<WorkerPlan> = (0..worker_count)
-            .map(|index| WorkerPlan {
-                starts_at: if index == 0 { Duration::ZERO } else { dice.ms(0, 10_000) },
-                parallelism: dice.pick(&[1, 1, 2, 3]),
-                has_store: all_stores,
-                checkpoint_interval: dice.ms(20, 1_000),
-                poll_records: dice.pick(&[1, 10, 100, 4_000]),
-                stage_separately: dice.chance(50),
-            })
-            .collect();
-        let parallelism_max = workers.iter().map(|worker| worker.parallelism).max().unwrap_or(1);
-        let mut plan = Plan {
-            seed,
-            nodes,
-            source_partitions: dice.pick(&[1, 2, 3, 5]),
-            // Each sink subtask needs a partition of its own.
-            output_partitions: i32::try_from(parallelism_max).unwrap_or(1) + dice.pick(&[0, 0, 1, 3]),
-            record_count: dice.between(20, 600),
-            busy_for,
-            batches_per_transaction: dice.pick(&[0, 2, 4]),
-            at_least_once: dice.chance(8),
-            group: GroupPlan {
-                lock_duration: dice.ms(15_000, 40_000),
-                delivery_limit: 10,
-                record_locks: dice.pick(&[100, 400, 2_000]),
-                read_committed: dice.chance(60),
-            },
-            workers,
-            yields: dice.chance(75),
-            faults: Vec::new(),
-        };
-        let focus = dice.pick(&[Focus::Mixed, Focus::Mixed, Focus::Nodes, Focus::Workers, Focus::Network]);
-        // With all kinds mixed a few faults are enough to ruin the day; of one kind it takes more.
-        let fault_count = match focus {
-            Focus::Mixed => dice.pick(&[0, 1, 2, 3, 4, 5, 6, 8]),
-            Focus::Nodes | Focus::Workers | Focus::Network => dice.pick(&[2, 4, 6, 9]),
-        };
-        if focus == Focus::Nodes {
-            plan.nodes = 3;
-        }
-        while plan.faults.len() < fault_count {
-            let at = dice.ms(0, u64::try_from(busy_for.as_millis()).unwrap_or(u64::MAX));
-            let fault = draw_fault(&dice, &plan);
-            if focus.covers(&fault) {
-                plan.faults.push(TimedFault { at, fault });
-            }
-        }
-        plan.faults.sort_by_key(|fault| fault.at);
-        plan
-    }
-}
-
-fn draw_fault(dice: &Dice, plan: &Plan) -> Fault {
-    let worker = dice.index(plan.workers.len());
-    let node = dice.index(plan.nodes);
-    let way = dice.pick(&[Way::Both, Way::There, Way::Back]);
-    loop {
-        let fault = match dice.between(0, 18) {
-            0 => Fault::Weather {
-                lasts: dice.ms(500, 8_000),
-                delay_max: dice.ms(5, 400),
-                loss_percent: dice.pick(&[0, 2, 10, 30]),
-            },
-            1 | 2 => Fault::Reset { worker },
-            3 => Fault::ResetNode { node },
-            4 => Fault::Cut { worker, node, lasts: dice.outage(), way },
-            5 => Fault::CutNodes { from: node, to: dice.index(plan.nodes), lasts: dice.outage(), way },
-            6 => Fault::PauseWorker { worker, lasts: dice.outage() },
-            7 => Fault::PauseNode { node, lasts: dice.outage() },
-            8 | 9 => Fault::KillWorker { worker, down: dice.ms(1, 5_000), power: dice.chance(40) },
-            10..=12 => {
-                Fault::KillWorkerAt { worker, step: dice.pick(&CommitStep::ALL), down: dice.ms(1, 5_000) }
-            }
-            13 => Fault::Zombie { worker, lasts: dice.outage() },
-            14 => Fault::StopWorker { worker, down: dice.ms(1, 5_000) },
-            15 => Fault::KillNode { node, down: dice.ms(100, 15_000) },
-            16 => Fault::MoveLeader {
-                topic: dice.pick(&[
-                    MovedTopic::Source,
-                    MovedTopic::Output,
-                    MovedTopic::Outcome,
-                    MovedTopic::ShareState,
-                    MovedTopic::TransactionState,
-                ]),
-                partition: i32::try_from(dice.between(0, 7)).unwrap_or(0),
-            },
-            17 => Fault::StepClock {
-                process: dice.index(plan.workers.len() + plan.nodes),
-                by_ms: i64::try_from(dice.between(0, 240_000)).unwrap_or(0) - 120_000,
-            },
-            _ => Fault::Store {
-                lasts: dice.ms(500, 20_000),
-                failed_percent: dice.pick(&[0, 10, 50, 100]),
-                lost_percent: dice.pick(&[0, 10, 50]),
-                delay_max: dice.ms(4, 3_000),
-            },
-        };
-        // A fault that cannot happen in this plan is drawn again.
-        let makes_sense = match &fault {
-            Fault::CutNodes { from, to, .. } => from != to,
-            Fault::MoveLeader { .. } => plan.nodes > 1,
-            Fault::Store { .. } => plan.workers.iter().any(|worker| worker.has_store),
-            _ => true,
-        };
-        if makes_sense {
-            return fault;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_always_means_the_same_plan_and_two_seeds_differ() {
-        assert_eq!(Plan::draw(7), Plan::draw(7));
-        assert_ne!(Plan::draw(7), Plan::draw(8));
-    }
-
-    #[test]
-    fn every_kind_of_fault_is_drawn() {
-        let mut kinds = std::collections::BTreeSet::new();
-        for seed in 0..2_000 {
-            kinds.extend(Plan::draw(seed).faults.iter().map(|timed| timed.fault.kind()));
-        }
-        assert_eq!(kinds.len(), 16, "{kinds:?}");
     }
 }

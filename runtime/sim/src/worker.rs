@@ -17,7 +17,9 @@ use sharestream_kafka::formats::{Column, ColumnType, CsvFormat, Format};
 use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig, SinkKey};
 
 use crate::plan::{Plan, WorkerPlan};
+use crate::network::Host;
 use crate::process::ProcessGate;
+use crate::traps::Traps;
 use crate::workload::{ByFate, DEAD_LETTERS, GROUP, JOB, OUTCOMES, OUTPUT, SOURCE};
 
 /// Longest wait for the slowest subtask of a barrier, as the command has it.
@@ -46,6 +48,10 @@ pub(crate) struct Worker {
     pub(crate) control: JobControl,
     /// Where it dies.
     pub(crate) trap: Trap,
+    /// Where else something happens.
+    pub(crate) traps: Traps,
+    /// Its name there.
+    pub(crate) host: Host,
     /// What then stands still.
     pub(crate) gate: Arc<ProcessGate>,
 }
@@ -88,12 +94,16 @@ impl Worker {
 
     fn hook(&self) -> StepHook {
         let (trap, gate) = (Arc::clone(&self.trap), Arc::clone(&self.gate));
+        let (traps, host) = (self.traps.clone(), Arc::clone(&self.host));
         Arc::new(move |_checkpoint, step| {
             let mut armed = trap.lock().unwrap_or_else(PoisonError::into_inner);
             if *armed == Some(step) {
                 *armed = None;
                 gate.kill();
+                return;
             }
+            drop(armed);
+            traps.at_step(&host, step);
         })
     }
 }

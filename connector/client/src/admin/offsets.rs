@@ -23,6 +23,8 @@ pub enum OffsetSpec {
     Latest,
     /// The last stable offset: where a read-committed reader ends.
     LatestStable,
+    /// The first record stamped at this moment or later, Unix milliseconds; -1 when there is none.
+    Timestamp(i64),
 }
 
 impl Admin {
@@ -37,6 +39,10 @@ impl Admin {
         spec: OffsetSpec,
     ) -> Result<BTreeMap<PartitionIndex, Offset>> {
         let mut info = self.client.topic(topic).await?;
+        if partitions.is_empty() || partitions.iter().any(|index| info.partition(*index).is_none()) {
+            // All partitions means those of now, not those of when we last asked.
+            info = self.client.fresh_topic(topic).await?;
+        }
         let mut left: Vec<PartitionIndex> = match partitions {
             [] => info.partitions.iter().map(|partition| partition.index).collect(),
             partitions => partitions.to_vec(),
@@ -89,6 +95,7 @@ impl Admin {
             OffsetSpec::Earliest => (-2, 0),
             OffsetSpec::Latest => (-1, 0),
             OffsetSpec::LatestStable => (-1, 1),
+            OffsetSpec::Timestamp(ms) => (ms.max(0), 0),
         };
         let partitions = indexes
             .iter()

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
-use kafka_protocol::messages::{CreateTopicsRequest, DeleteTopicsRequest};
+use kafka_protocol::messages::{CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ErrorKind;
 use sharestream_wire::KafkaError;
@@ -108,6 +109,55 @@ impl Admin {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => backoff.wait(error).await?,
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Raises the number of partitions of a topic and waits until all have leaders.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it does not exist or has as many already; `Retry`.
+    ///
+    /// # Cancel safety
+    /// Dropped, they may have been added.
+    pub async fn create_partitions(&self, name: &str, count: i32) -> Result<Arc<TopicInfo>> {
+        let topic = CreatePartitionsTopic::default()
+            .with_name(topic_name(name))
+            .with_count(count)
+            .with_assignments(None);
+        let request = CreatePartitionsRequest::default()
+            .with_timeout_ms(i32::try_from(CHANGE_TIMEOUT.as_millis()).unwrap_or(i32::MAX))
+            .with_topics(vec![topic]);
+        let mut backoff = self.client.backoff();
+        let mut unknown = false;
+        loop {
+            let attempt = async {
+                let response = self.client.any().await?.call(&request).await?;
+                let Some(answer) = response.results.first().filter(|answer| answer.error_code != 0) else {
+                    return Ok(());
+                };
+                if unknown && answer.error_code == KafkaError::INVALID_PARTITIONS.0 {
+                    // After an attempt of unknown outcome: it has them, by that one.
+                    return Ok(());
+                }
+                let message = answer.error_message.as_ref().map(|message| message.as_str());
+                Err(Error::from_answer(answer.error_code, message, format!("add partitions to '{name}'")))
+            };
+            let error = match attempt.await {
+                Ok(()) => break,
+                Err(error) if error.is_retriable() => error,
+                Err(error) => return Err(error),
+            };
+            unknown |= error.kind() == ErrorKind::Indeterminate;
+            backoff.wait(error).await?;
+        }
+        let mut backoff = self.client.backoff();
+        loop {
+            let topic = self.client.fresh_topic(name).await?;
+            if topic.partitions.len() >= usize::try_from(count).unwrap_or(0) {
+                return Ok(topic);
+            }
+            let context = format!("the new partitions of '{name}' are not known everywhere yet");
+            backoff.wait(Error::new(ErrorKind::Retry, context)).await?;
         }
     }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kafka_protocol::messages::{DescribeTransactionsRequest, ListTransactionsRequest, TransactionalId};
+use kafka_protocol::messages::{
+    DescribeTransactionsRequest, InitProducerIdRequest, ListTransactionsRequest, TransactionalId,
+};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{PartitionIndex, ProducerEpoch, ProducerId};
@@ -43,7 +45,64 @@ pub struct TransactionDescription {
     pub partitions: Vec<(Arc<str>, PartitionIndex)>,
 }
 
+/// What became of an open transaction that was ended from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedTransaction {
+    /// As it was before.
+    pub before: TransactionDescription,
+    /// As it is now: `CompleteAbort`, or `CompleteCommit` when its commit had already been decided.
+    pub after: TransactionDescription,
+}
+
+impl TransactionDescription {
+    /// True while its outcome is not in every partition.
+    pub fn is_open(&self) -> bool {
+        ["Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"].contains(&&*self.state)
+    }
+}
+
 impl Admin {
+    /// Ends the open transaction of a transactional id and fences its producer, as a new producer with this id would:
+    /// by InitProducerId, which Kafka's `kafka-transactions.sh forceTerminateTransaction` uses as well. The coordinator
+    /// aborts it in every partition, or completes a commit that was already decided: it is never torn, which
+    /// WriteTxnMarkers to one partition after another (`kafka-transactions.sh abort`) could not promise. `None` when
+    /// there is nothing to end.
+    ///
+    /// # Errors
+    /// `InvalidInput` (no such transactional id; not allowed), `Retry`.
+    ///
+    /// # Cancel safety
+    /// Dropped, the producer may be fenced and the transaction ended; call it again.
+    pub async fn abort_transaction(&self, transactional_id: &str) -> Result<Option<EndedTransaction>> {
+        let unknown = || {
+            let context = format!("no coordinator knows the transactional id '{transactional_id}'");
+            Error::new(ErrorKind::InvalidInput, context)
+        };
+        let before = self.describe_transaction(transactional_id).await?.ok_or_else(unknown)?;
+        if !before.is_open() {
+            return Ok(None);
+        }
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(Some(TransactionalId(StrBytes::from_string(transactional_id.to_owned()))))
+            // The id keeps its time-out.
+            .with_transaction_timeout_ms(i32::try_from(before.timeout.as_millis()).unwrap_or(i32::MAX))
+            .with_producer_id((-1).into())
+            .with_producer_epoch(-1);
+        let key = CoordinatorKey::Transaction(transactional_id.to_owned());
+        // It succeeds when the markers are written; until then the coordinator puts it off.
+        let fenced = self.client.ask_coordinator(&key, &request, |response| match response.error_code {
+            0 => Ok(()),
+            code => Err(Error::from_code(code, format_args!("fence transactional id '{transactional_id}'"))),
+        });
+        fenced.await.map_err(|error| match error.kind() {
+            // Fencing once more does no harm.
+            ErrorKind::Indeterminate => error.with_kind(ErrorKind::Retry),
+            _other => error,
+        })?;
+        let after = self.describe_transaction(transactional_id).await?.ok_or_else(unknown)?;
+        Ok(Some(EndedTransaction { before, after }))
+    }
+
     /// Every transactional id that any coordinator knows. Cancel safe.
     ///
     /// # Errors

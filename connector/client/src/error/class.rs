@@ -199,20 +199,69 @@ fn known(code: i16) -> Option<ErrorClass> {
         131 => CONFIG,             // STREAMS_INVALID_TOPOLOGY_EPOCH
         132 => CONFIG,             // STREAMS_TOPOLOGY_FENCED
         133 => C::Retry,           // SHARE_SESSION_LIMIT_REACHED
+        134 => CONFIG,             // GROUP_DELETION_FAILED
+        135 => CONFIG,             // STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED
+        136 => CONFIG,             // CONTROLLER_ID_NOT_REGISTERED
         _ => return None,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use kafka_protocol::error::ResponseError;
+    use sharestream_wire::KafkaError;
+
     use super::*;
 
+    /// Code, name, and `retriable` or `-`: what `org.apache.kafka.common.protocol.Errors` of kafka-clients 4.4.0 says,
+    /// printed by `benches/peers/ErrorCodes.java`.
+    const KAFKA: &str = include_str!("kafka-4.4.0.txt");
+
+    fn of_kafka() -> impl Iterator<Item = (i16, &'static str, bool)> {
+        KAFKA.lines().map(|line| {
+            let mut words = line.split(' ');
+            let (code, name) = (words.next().unwrap(), words.next().unwrap());
+            (code.parse().unwrap(), name, words.next() == Some("retriable"))
+        })
+    }
+
     #[test]
-    fn every_code_is_in_the_table() {
-        for code in -1..=133 {
+    fn every_code_of_kafka_4_4_is_in_the_table_and_none_beside() {
+        let codes: Vec<i16> = of_kafka().map(|(code, ..)| code).collect();
+        assert_eq!(codes.len(), 138);
+        for (code, name, _) in of_kafka() {
+            assert!(known(code).is_some(), "{name} ({code}) has no class");
+            assert_eq!(KafkaError(code).name(), name);
+        }
+        for code in i16::MIN..=i16::MAX {
+            assert_eq!(known(code).is_some(), codes.contains(&code), "{code}");
+        }
+    }
+
+    #[test]
+    fn every_code_of_kafka_protocol_is_in_the_table() {
+        let theirs = (-1..=1_000).filter(|code| {
+            let error = ResponseError::try_from_code(*code);
+            error.is_some_and(|error| !matches!(error, ResponseError::Unknown(_)))
+        });
+        let theirs: Vec<i16> = theirs.collect();
+        assert!(theirs.len() > 130, "the enum was really read");
+        for code in theirs {
             assert!(known(code).is_some(), "error code {code} has no class");
         }
-        assert_eq!(known(134), None, "extend the table and this test together");
+    }
+
+    /// What the Java client retries we retry too, or we open the session anew. More is retried here: where the Java
+    /// client's own state machine would handle the code, and where an unknown outcome may be asked for again.
+    #[test]
+    fn what_the_java_client_retries_is_retried() {
+        for (code, name, _) in of_kafka().filter(|(.., retriable)| *retriable) {
+            let class = classify(code);
+            assert!(
+                class.is_retriable() || class == ErrorClass::ResetSession,
+                "{name} ({code}) is {class:?}"
+            );
+        }
     }
 
     #[test]

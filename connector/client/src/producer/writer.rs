@@ -95,6 +95,11 @@ struct Slot {
 const VERIFY_ATTEMPTS: u32 = 5;
 
 impl Slot {
+    /// True when nothing was written under the present identity.
+    fn is_untouched(&self) -> bool {
+        self.builder.is_empty() && self.queue.next_sequence() == 0
+    }
+
     /// Counts a refusal; true when the batch may be offered again.
     fn verify_again(&mut self) -> bool {
         self.unverified_count += 1;
@@ -110,6 +115,8 @@ struct TopicSlots {
     slots: Vec<Option<usize>>,
     /// The leaders are to be asked for before the next request.
     stale: bool,
+    /// When it was last asked for; at `metadata_age_max` it is asked for again, since it may have got partitions.
+    asked_at: Instant,
 }
 
 /// Our own connection to one leader.
@@ -312,6 +319,11 @@ impl BatchWriter {
     async fn new_slot(&mut self, topic: &str, partition: PartitionIndex) -> Result<usize> {
         let index = self.topic_index(topic).await?;
         let slot = self.slots.len();
+        if usize::try_from(partition.0).is_ok_and(|at| at >= self.topics[index].slots.len()) {
+            // It may have got more partitions since we last asked.
+            let info = self.client.fresh_topic(topic).await?;
+            self.adopt(index, info)?;
+        }
         let place = usize::try_from(partition.0).ok().and_then(|at| self.topics[index].slots.get_mut(at));
         let Some(place) = place else {
             let count = self.topics[index].slots.len();
@@ -341,6 +353,7 @@ impl BatchWriter {
             slots: vec![None; info.partitions.len()],
             info,
             stale: false,
+            asked_at: self.client.env().clock.now(),
         });
         Ok(self.topics.len() - 1)
     }
@@ -390,6 +403,11 @@ impl BatchWriter {
 
     /// Sends and takes answers until at most `bytes` are unacknowledged.
     async fn drive(&mut self, bytes: usize) -> Result<()> {
+        // Every request has a time-out and every batch a deadline, so this one is never met; but a wait that rests on our
+        // own count of bytes has to have a bound of its own.
+        let config = self.client.config();
+        let patience = config.operation_timeout + config.request_timeout * 2;
+        let mut give_up_at = self.client.env().clock.now() + patience;
         while self.unacknowledged_bytes > bytes {
             self.send_ready().await?;
             let wake_at = self.slots.iter().filter_map(|slot| slot.retry_at).min();
@@ -402,8 +420,15 @@ impl BatchWriter {
             };
             tokio::select! {
                 biased;
-                Some((sent, answer)) = self.answers.next() => self.judge(sent, answer)?,
+                Some((sent, answer)) = self.answers.next() => {
+                    self.judge(sent, answer)?;
+                    give_up_at = clock.now() + patience;
+                }
                 () = retry => {}
+                () = clock.sleep_until(give_up_at) => {
+                    let context = format!("{} bytes wait for nothing", self.unacknowledged_bytes);
+                    return Err(self.fail(Error::new(ErrorKind::Bug, context)));
+                }
             }
         }
         Ok(())

@@ -14,17 +14,21 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use sharestream_base::ids::{NodeId, Offset, PartitionIndex, TopicId};
 use sharestream_base::{ErrorKind, Instant};
 use sharestream_wire::KafkaError;
+use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeRequest;
+use sharestream_wire::messages::share_fetch::ShareFetchRequest;
 
 use super::acknowledge::{AckResult, AcknowledgeType, Decided, OffsetRange, ShareAcknowledgements};
 use super::acquired::ShareRecords;
-use super::config::ShareConsumerConfig;
+use super::config::{AcquireMode, ShareConsumerConfig};
 use super::leader::{self, Answer, Leader, LeaderAnswer, SentBatches};
 use super::lost::LostLocks;
 use super::membership_task::{MembershipHandle, MembershipOptions, MetadataHandle, ShareGroupMetadata};
 use super::session::{CLOSING, OPENING, PartitionKey};
+use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::{Error, Result};
+use answers::failed;
 
 /// A member of a share group. One task owns it.
 pub struct ShareConsumer {
@@ -36,6 +40,8 @@ pub struct ShareConsumer {
     removed_count: u64,
     /// Leaders have to be looked up again, not before then.
     route_at: Option<Instant>,
+    /// Grows while partitions stay without a leader that we know.
+    route_backoff: Option<Backoff>,
     /// Topics whose leaders have to be asked for: what we know is old.
     stale: BTreeSet<TopicId>,
     leaders: BTreeMap<NodeId, Leader>,
@@ -59,6 +65,15 @@ impl std::fmt::Debug for ShareConsumer {
     }
 }
 
+/// When acknowledgements are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// In a request of their own.
+    Now,
+    /// With the next fetch.
+    NextFetch,
+}
+
 /// What may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Requests {
@@ -71,7 +86,8 @@ enum Requests {
 const AHEAD_WAIT: Duration = Duration::from_millis(5);
 
 impl ShareConsumer {
-    /// Joins the group. Records come only from topics that exist; the group's settings decide where it starts.
+    /// Joins the group. Topics named must exist; with a pattern, those that match may come later. The group's settings
+    /// decide where it starts.
     ///
     /// # Errors
     /// `InvalidInput` (a topic that does not exist, settings out of bounds, a cluster without share groups).
@@ -91,7 +107,7 @@ impl ShareConsumer {
         }
         let options = MembershipOptions {
             group: config.group.clone(),
-            topics: config.topics.clone(),
+            subscription: config.subscription()?,
             rack: config.client_rack.clone(),
         };
         let membership = MembershipHandle::start(client.clone(), options);
@@ -102,6 +118,7 @@ impl ShareConsumer {
             assignment: BTreeSet::new(),
             removed_count: 0,
             route_at: None,
+            route_backoff: None,
             stale: BTreeSet::new(),
             leaders: BTreeMap::new(),
             answers: FuturesUnordered::new(),
@@ -171,9 +188,32 @@ impl ShareConsumer {
     /// Cancel safe: what was sent stays sent, the next call returns its results.
     pub async fn commit_acknowledgements(&mut self) -> Result<Vec<AckResult>> {
         for (key, decided) in std::mem::take(&mut self.decided) {
-            self.hand_to_leader(key, decided);
+            self.hand_to_leader(key, decided, When::Now);
+        }
+        for leader in self.leaders.values_mut() {
+            leader.separate(true);
         }
         self.drive_acknowledgements().await
+    }
+
+    /// Hands all decisions to the leaders as ordinary, final acknowledgements that go with the next fetch from each: they
+    /// cost no request of their own, and their results come later, from [`ShareConsumer::acknowledgement_results`].
+    /// Renewals still go in a request of their own (KIP-1222), and [`ShareConsumer::commit_acknowledgements`] sends
+    /// whatever still waits. Local.
+    pub fn acknowledge_with_next_fetch(&mut self) {
+        for (key, mut decided) in std::mem::take(&mut self.decided) {
+            let mut renewed = Decided::default();
+            for batch in decided.take(|kind| kind == AcknowledgeType::Renew) {
+                renewed.set(batch.first, batch.last, AcknowledgeType::Renew);
+            }
+            self.hand_to_leader(key, decided, When::NextFetch);
+            self.hand_to_leader(key, renewed, When::Now);
+        }
+    }
+
+    /// Takes the results of acknowledgements that have come since the last call. Local.
+    pub fn acknowledgement_results(&mut self) -> Vec<AckResult> {
+        std::mem::take(&mut self.results)
     }
 
     /// Takes the decisions for a transaction. They are no longer the consumer's: it sends no acknowledgement for them.
@@ -230,12 +270,12 @@ impl ShareConsumer {
                 decided.forget(*range);
             }
         }
-        self.hand_to_leader(key, released);
+        self.hand_to_leader(key, released, When::Now);
         self.drive_acknowledgements().await
     }
 
-    /// Starts the locks of these offsets anew (KIP-1222; needs ShareAcknowledge version 2). INVALID_RECORD_STATE in a
-    /// result: the lock is lost, the epoch that holds the record cannot commit it. Errors and cancel safety as
+    /// Starts the locks of these offsets anew (KIP-1222). INVALID_RECORD_STATE in a result: the lock is lost, the epoch
+    /// that holds the record cannot commit it; UNSUPPORTED_VERSION: the leader has no ShareAcknowledge 2. Errors and cancel safety as
     /// [`ShareConsumer::commit_acknowledgements`].
     pub async fn renew(
         &mut self,
@@ -247,7 +287,7 @@ impl ShareConsumer {
         for range in ranges {
             renewed.set(range.first, range.last, AcknowledgeType::Renew);
         }
-        self.hand_to_leader((topic_id, partition), renewed);
+        self.hand_to_leader((topic_id, partition), renewed, When::Now);
         self.drive_acknowledgements().await
     }
 
@@ -321,20 +361,16 @@ impl ShareConsumer {
     }
 
     /// Queues acknowledgements at the leader that handed the records out; without it they fail at once.
-    fn hand_to_leader(&mut self, key: PartitionKey, mut decided: Decided) {
+    fn hand_to_leader(&mut self, key: PartitionKey, mut decided: Decided, when: When) {
         if decided.is_empty() {
             return;
         }
         let holder = self.holders.get(&key).and_then(|node| self.leaders.get_mut(node));
         match holder.filter(|leader| leader.session.is_open()) {
-            Some(leader) => {
-                let to_send = leader.to_send.entry(key).or_default();
-                for batch in decided.take(|_| true) {
-                    for kind in batch.types {
-                        to_send.set(batch.first, batch.last, kind);
-                    }
-                }
-            }
+            Some(leader) => match when {
+                When::Now => leader.queue(key, decided),
+                When::NextFetch => leader.queue_with_fetch(key, decided),
+            },
             None => self.results.push(AckResult {
                 topic_id: key.0,
                 partition: key.1,
@@ -392,7 +428,23 @@ impl ShareConsumer {
             }
         };
         let member = self.share_group_metadata();
+        let renews = connection.versions().of::<ShareAcknowledgeRequest>(connection.address())? >= 2;
+        let limits = connection.versions().of::<ShareFetchRequest>(connection.address())? >= 2;
+        if self.config.acquire_mode == AcquireMode::RecordLimit && !limits {
+            let context = format!(
+                "broker {node} has no record limit (ShareFetch 2, Kafka 4.2); choose the batch-optimized acquire mode"
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, context));
+        }
         let Some(leader) = self.leaders.get_mut(&node) else { return Ok(()) };
+        if !renews {
+            let refused = leader.take_renewals();
+            if !refused.is_empty() {
+                self.push_results(refused, |_| Some(KafkaError::UNSUPPORTED_VERSION));
+                return Ok(());
+            }
+        }
+        leader.separate(false);
         // The session moves on only when the request is on its way: a dropped call has sent nothing.
         let mut session = leader.session.clone();
         let answer: BoxFuture<'static, LeaderAnswer> = if leader.has_acknowledgements() {
@@ -413,13 +465,21 @@ impl ShareConsumer {
             })
         } else {
             let plan = session.fetch(&leader.wanted);
-            let request = leader::fetch_request(&plan, &member, &self.config, max_wait);
+            let opening = plan.epoch == OPENING;
+            if opening {
+                // The session that they belonged to is over, and no opening request may carry any.
+                let unsent = leader.take_acknowledgements();
+                self.results.extend(failed(unsent, KafkaError::SHARE_SESSION_NOT_FOUND));
+            }
+            let sent = leader.fetch_acknowledgements();
+            let request = leader::fetch_request(&plan, &sent, &member, &self.config, max_wait);
             let timeout = self.client.config().request_timeout + max_wait;
             let mut pending = connection.send_with(&request, timeout).await?;
-            let opening = plan.epoch == OPENING;
+            leader.with_fetch.clear();
+            leader.acknowledging = !sent.is_empty();
             Box::pin(async move {
                 let answer = pending.answer_with_arrival().await;
-                LeaderAnswer { node, answer: Answer::Fetch { opening, answer } }
+                LeaderAnswer { node, answer: Answer::Fetch { opening, sent, answer } }
             })
         };
         leader.session = session;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use kafka_protocol::messages::{GroupId, ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse};
 use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{MemberEpoch, PartitionIndex, TopicId};
-use sharestream_base::{CancellationToken, ErrorKind, OwnedTask, TaskKind, watch};
+use sharestream_base::{CancellationToken, ErrorKind, Instant, OwnedTask, TaskKind, watch};
 use sharestream_wire::KafkaError;
 
+use super::config::Subscription;
 use super::membership::{Effect, Event, Heartbeat, Membership};
 use super::session::PartitionKey;
 use crate::client::{Client, topic_name};
@@ -64,7 +65,7 @@ pub(super) struct MembershipHandle {
 #[derive(Clone, Debug)]
 pub(super) struct MembershipOptions {
     pub(super) group: String,
-    pub(super) topics: Vec<String>,
+    pub(super) subscription: Subscription,
     pub(super) rack: Option<String>,
 }
 
@@ -83,7 +84,14 @@ impl MembershipHandle {
         let leave = CancellationToken::new();
         let name = format!("share-heartbeat-{}", options.group);
         let spawner = client.env().spawner.clone();
+        let topics = match &options.subscription {
+            Subscription::Names(names) => names.clone(),
+            Subscription::Pattern(_) => Vec::new(),
+        };
         let member = Member {
+            topics,
+            is_announced: true,
+            resolved_at: None,
             coordinator: CoordinatorKey::Group(options.group.clone()),
             client,
             options,
@@ -117,6 +125,12 @@ struct Member {
     coordinator: CoordinatorKey,
     member_id: String,
     state: Membership,
+    /// The names subscribed to.
+    topics: Vec<String>,
+    /// The group knows these names; a heartbeat that joins says them anyway.
+    is_announced: bool,
+    /// When the pattern was last looked up.
+    resolved_at: Option<Instant>,
     publish: watch::Sender<View>,
     leave: CancellationToken,
 }
@@ -125,6 +139,8 @@ struct Member {
 const FIRST_INTERVAL: Duration = Duration::from_secs(5);
 /// First pause of a member without partitions; it doubles up to the interval.
 const UNASSIGNED_PAUSE: Duration = Duration::from_millis(50);
+/// Between two looks for topics that match a pattern which none did.
+const NO_MATCH_PAUSE: Duration = Duration::from_secs(5);
 /// Attempts to leave; then the session time-out does it.
 const LEAVE_ATTEMPTS: u32 = 3;
 
@@ -139,9 +155,21 @@ impl Member {
             if self.leave.is_cancelled() {
                 self.state.apply(Event::Leave);
             }
-            let Some(heartbeat) = self.state.heartbeat() else { return };
+            let Some(mut heartbeat) = self.state.heartbeat() else { return };
+            self.resolve_pattern(interval).await;
+            if self.topics.is_empty() && self.state == Membership::Joining {
+                // Nobody can join for nothing. Left before joining, there is nothing to leave.
+                let pause = NO_MATCH_PAUSE.min(self.client.config().metadata_age_max);
+                tokio::select! {
+                    biased;
+                    () = self.leave.cancelled() => return,
+                    () = clock.sleep(pause) => continue,
+                }
+            }
+            heartbeat.full |= !self.is_announced;
             let pause = match self.send(heartbeat).await {
                 Ok(response) => {
+                    self.is_announced |= heartbeat.full;
                     interval =
                         Duration::from_millis(u64::try_from(response.heartbeat_interval_ms).unwrap_or(5_000))
                             .max(Duration::from_millis(10));
@@ -191,6 +219,36 @@ impl Member {
         }
     }
 
+    /// Looks up which topics match the pattern, when that is due. One attempt, within `limit`: heartbeats must go on.
+    async fn resolve_pattern(&mut self, limit: Duration) {
+        let Subscription::Pattern(pattern) = &self.options.subscription else { return };
+        let clock = self.client.env().clock.clone();
+        let now = clock.now();
+        let age_max = self.client.config().metadata_age_max;
+        let waits = self.topics.is_empty();
+        if self.resolved_at.is_some_and(|at| now < at + age_max && !waits) {
+            return;
+        }
+        let found = match clock.timeout(limit, self.client.all_topics_once()).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => {
+                // What was found before still holds; the next heartbeat looks again.
+                tracing::debug!(group = %self.options.group, %error, "topics cannot be listed");
+                return;
+            }
+            Err(_elapsed) => return,
+        };
+        self.resolved_at = Some(now);
+        let matching = found.iter().filter(|topic| !topic.is_internal && pattern.is_match(&topic.name));
+        let names: Vec<String> = matching.map(|topic| topic.name.to_string()).collect();
+        // A member must subscribe to something; a topic that is gone does no harm.
+        if !names.is_empty() && names != self.topics {
+            tracing::info!(group = %self.options.group, topics = names.len(), "topics that match the pattern");
+            self.topics = names;
+            self.is_announced = false;
+        }
+    }
+
     fn tell(&mut self, event: Event) {
         let effect = self.state.apply(event);
         let lost = match effect {
@@ -213,7 +271,7 @@ impl Member {
 
     async fn send(&self, heartbeat: Heartbeat) -> Result<ShareGroupHeartbeatResponse> {
         let text = |text: &String| StrBytes::from_string(text.clone());
-        let topics = self.options.topics.iter().map(|topic| topic_name(topic)).collect();
+        let topics = self.topics.iter().map(|topic| topic_name(topic)).collect();
         let request = ShareGroupHeartbeatRequest::default()
             .with_group_id(GroupId(text(&self.options.group)))
             .with_member_id(text(&self.member_id))

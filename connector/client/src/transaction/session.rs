@@ -333,8 +333,10 @@ impl TransactionSession {
         let connection = self.client.coordinator(&self.coordinator).await?;
         let mut pending = connection.send(request).await?;
         if on_sent.is_some() {
-            pending.written().await;
-            if let Some(on_sent) = on_sent.take() {
+            // A socket that takes nothing must not hold us: then the answer's own time-out says what became of it.
+            let limit = self.client.config().request_timeout;
+            let written = self.client.env().clock.timeout(limit, pending.written()).await;
+            if let Some(on_sent) = on_sent.take_if(|_| written.is_ok()) {
                 on_sent();
             }
         }

@@ -1,7 +1,11 @@
 //! What the tests against brokers share.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
+pub mod fake;
+pub mod groups;
+pub mod records;
 pub mod scenarios;
+pub mod topics;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

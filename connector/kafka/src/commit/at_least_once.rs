@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use sharestream_base::Clock;
 use sharestream_base::ids::{CheckpointId, JobEpoch, TopicId};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_core::commit::{
@@ -13,8 +14,9 @@ use sharestream_core::commit::{
 };
 
 use super::transactional::offset_count;
-use super::transactions::Transactions;
+use super::transactions::{ClaimTerms, Transactions};
 use crate::Result;
+use crate::attempt::Attempt;
 
 /// Pause between two looks at whether the sources have acknowledged.
 const ACKNOWLEDGED_PAUSE: Duration = Duration::from_millis(1);
@@ -28,6 +30,22 @@ impl AtLeastOnceCommit {
     pub(crate) fn new(transactions: Transactions) -> Self {
         AtLeastOnceCommit { transactions }
     }
+}
+
+/// Ends when the transaction is complete and every source has acknowledged what it decided.
+pub(super) fn acknowledged_everywhere(
+    complete: BoxFuture<'static, Result<()>>,
+    attempt: Arc<Attempt>,
+    clock: Clock,
+    checkpoint: CheckpointId,
+) -> BoxFuture<'static, Result<()>> {
+    Box::pin(async move {
+        complete.await?;
+        while !attempt.is_acknowledged(checkpoint) {
+            clock.sleep(ACKNOWLEDGED_PAUSE).await;
+        }
+        Ok(())
+    })
 }
 
 #[async_trait]
@@ -61,7 +79,8 @@ impl CommitProtocol for AtLeastOnceCommit {
     }
 
     async fn write_outcome(&mut self, epoch: &SealedEpoch) -> Result<()> {
-        self.transactions.write_outcome(epoch).await
+        self.transactions.write_outcome(epoch, ClaimTerms::default()).await?;
+        Ok(())
     }
 
     /// Nothing is staged: this mode exists for brokers that cannot.
@@ -81,13 +100,7 @@ impl CommitProtocol for AtLeastOnceCommit {
         let complete = self.transactions.visible(checkpoint);
         let attempt = Arc::clone(self.transactions.attempt());
         let clock = self.transactions.client().env().clock.clone();
-        Box::pin(async move {
-            complete.await?;
-            while !attempt.is_acknowledged(checkpoint) {
-                clock.sleep(ACKNOWLEDGED_PAUSE).await;
-            }
-            Ok(())
-        })
+        acknowledged_everywhere(complete, attempt, clock, checkpoint)
     }
 
     async fn abort(&mut self, checkpoint: CheckpointId) -> Result<()> {

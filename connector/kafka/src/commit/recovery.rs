@@ -251,24 +251,29 @@ impl Transactions {
         ))
     }
 
-    /// Checks the group's mode record, or writes it.
+    /// Checks the group's mode record, and writes one where the mode begins or changes.
     async fn pin_mode(&mut self, pinned: Option<&ModeRecord>) -> Result<()> {
         let topic = self.config.outcome_topic.clone();
-        let ours = ModeRecord {
+        let mut ours = ModeRecord {
             format_version: FORMAT_VERSION,
             group: self.config.group.clone(),
             mode: self.config.mode,
             topic_id: topic.topic_id,
             partition_count: topic.partition_count,
+            era: 0,
         };
         if let Some(pinned) = pinned {
             check_mode(&ours, pinned, &topic.name)?;
             if pinned.mode == ours.mode {
+                self.era = pinned.era;
                 return Ok(());
             }
+            ours.era = pinned.era.saturating_add(1);
         }
         let value = ours.encode().map_err(|error| bug("mode record").with_source(error))?;
-        self.write_alone(&ours.key(), &value, "write the mode record").await
+        self.write_alone(&ours.key(), &value, "write the mode record").await?;
+        self.era = ours.era;
+        Ok(())
     }
 }
 
@@ -293,10 +298,15 @@ fn check_mode(ours: &ModeRecord, pinned: &ModeRecord, topic: &str) -> Result<()>
             ),
         ));
     }
-    if pinned.mode == AckMode::Ledger {
+    // M2: transactional replicas that have ended their arbitration do not look at claims any more.
+    if (pinned.mode, ours.mode) == (AckMode::Transactional, AckMode::Ledger) {
         return Err(Error::new(
             ErrorKind::InvalidInput,
-            format!("group {} runs in ledger mode, which is not available yet", ours.group),
+            format!(
+                "group {} runs in mode transactional; to go back to ledger, stop every job in it, then run: sharestream \
+                 group ledger {}",
+                ours.group, ours.group
+            ),
         ));
     }
     Ok(())
@@ -316,6 +326,7 @@ mod tests {
             mode,
             topic_id: TopicId(uuid::Uuid::from_u128(id)),
             partition_count,
+            era: 0,
         };
         let ours = record(1, 4, AckMode::Transactional);
         let kind = |pinned: &ModeRecord| check_mode(&ours, pinned, "o").map_err(|error| error.kind());
@@ -323,6 +334,24 @@ mod tests {
         assert_eq!(kind(&record(1, 4, AckMode::AtLeastOnce)), Ok(()));
         assert_eq!(kind(&record(2, 4, AckMode::Transactional)), Err(ErrorKind::Corrupt));
         assert_eq!(kind(&record(1, 8, AckMode::Transactional)), Err(ErrorKind::Corrupt));
-        assert_eq!(kind(&record(1, 4, AckMode::Ledger)), Err(ErrorKind::InvalidInput));
+        assert_eq!(kind(&record(1, 4, AckMode::Ledger)), Ok(()));
+    }
+
+    #[test]
+    fn m2_ledger_mode_does_not_follow_transactional_mode_unless_an_operator_has_said_so() {
+        let record = |mode| ModeRecord {
+            format_version: FORMAT_VERSION,
+            group: "g".to_owned(),
+            mode,
+            topic_id: TopicId::default(),
+            partition_count: 4,
+            era: 1,
+        };
+        let ours = record(AckMode::Ledger);
+        let refused = check_mode(&ours, &record(AckMode::Transactional), "o").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains("stop every job in it"), "{refused}");
+        assert!(check_mode(&ours, &record(AckMode::AtLeastOnce), "o").is_ok());
+        assert!(check_mode(&ours, &record(AckMode::Ledger), "o").is_ok());
     }
 }

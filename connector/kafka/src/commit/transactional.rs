@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use sharestream_base::ErrorKind;
 use sharestream_base::ids::{CheckpointId, JobEpoch, NodeId, TopicId};
 use sharestream_base::planted::{Bug, is_planted};
+use sharestream_base::{ErrorKind, Instant};
 use sharestream_checkpoints::CommitPermit;
 use sharestream_client::{AcknowledgementBatch, Client, KafkaError, ShareAcknowledgements, StagingOrder};
 use sharestream_core::commit::{
@@ -14,7 +14,9 @@ use sharestream_core::commit::{
 };
 use sharestream_core::decision::{Decision, Decisions, MemberDecisions, ShareMember};
 
-use super::transactions::Transactions;
+use super::ledger::Arbitration;
+use super::transactions::{ClaimTerms, Transactions};
+use crate::ledger::{LedgerTail, must_arbitrate, start_offsets};
 use crate::source::acknowledge_type;
 use crate::{Error, Result};
 
@@ -26,7 +28,21 @@ pub(crate) struct TransactionalCommit {
     transactions: Transactions,
     /// Stages in at least two requests, one after another.
     separately: bool,
+    /// Of the outcome partition: read only where the group was in another mode before.
+    tail: LedgerTail,
+    /// While replicas in ledger mode may be about (F6): claims are arbitrated as theirs are.
+    roll_out: Option<RollOut>,
 }
+
+/// Between a `transactional` mode record and the end of arbitration.
+struct RollOut {
+    arbitration: Arbitration,
+    /// When it was looked last whether arbitration may end.
+    looked_at: Option<Instant>,
+}
+
+/// Pause between two looks at whether arbitration may end.
+const ROLL_OUT_PAUSE: Duration = Duration::from_secs(1);
 
 /// One call of the session.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +52,34 @@ struct StagingCall {
 }
 
 impl TransactionalCommit {
-    pub(crate) fn new(transactions: Transactions, separately: bool) -> Self {
-        TransactionalCommit { transactions, separately }
+    pub(crate) fn new(transactions: Transactions, separately: bool, tail: LedgerTail) -> Self {
+        TransactionalCommit { transactions, separately, tail, roll_out: None }
+    }
+
+    /// Waits for the verdict on the claim, and looks now and then whether that is still needed (F6).
+    async fn arbitrate(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        let Some(roll_out) = &mut self.roll_out else { return Ok(()) };
+        roll_out.arbitration.arbitrate(&mut self.transactions, checkpoint).await?;
+        let now = self.transactions.client().env().clock.now();
+        if roll_out.looked_at.is_some_and(|at| now.duration_since(at) < ROLL_OUT_PAUSE) {
+            return Ok(());
+        }
+        roll_out.looked_at = Some(now);
+        let (client, config) = (self.transactions.client().clone(), self.transactions.config().clone());
+        let topics = config.topic_names.iter().map(|(id, name)| (*id, name.as_str()));
+        let starts = match start_offsets(&client, &config.group, topics).await {
+            Ok(starts) => starts,
+            Err(error) => {
+                // Arbitration goes on, which is always right.
+                tracing::warn!(%error, "start offsets could not be read");
+                return Ok(());
+            }
+        };
+        if !self.tail.look(|view| must_arbitrate(view, &starts))? {
+            tracing::info!(group = %self.transactions.config().group, "no claim of ledger mode is left to look at");
+            self.roll_out = None;
+        }
+        Ok(())
     }
 
     /// Stages one call; a stale member epoch is asked for again, once.
@@ -160,7 +202,14 @@ impl CommitProtocol for TransactionalCommit {
     }
 
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted> {
-        self.transactions.recover(request).await
+        let last_committed = self.transactions.recover(request).await?;
+        if self.transactions.era > 0 {
+            self.tail.ensure_running();
+            self.tail.catch_up().await?;
+            let arbitration = Arbitration::new(self.tail.clone());
+            self.roll_out = Some(RollOut { arbitration, looked_at: None });
+        }
+        Ok(last_committed)
     }
 
     async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
@@ -176,10 +225,17 @@ impl CommitProtocol for TransactionalCommit {
     }
 
     async fn write_outcome(&mut self, epoch: &SealedEpoch) -> Result<()> {
-        self.transactions.write_outcome(epoch).await
+        match &mut self.roll_out {
+            Some(roll_out) => roll_out.arbitration.claim(&mut self.transactions, epoch).await,
+            None => {
+                self.transactions.write_outcome(epoch, ClaimTerms::default()).await?;
+                Ok(())
+            }
+        }
     }
 
     async fn stage(&mut self, epoch: &SealedEpoch) -> Result<()> {
+        self.arbitrate(epoch.checkpoint).await?;
         let calls = staging_calls(&epoch.decided, self.separately);
         let mut left = 0;
         if self.transactions.hook().is_some() {

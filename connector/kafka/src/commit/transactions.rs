@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
-use sharestream_base::ids::{CheckpointId, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
+use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_client::{
     BatchWriter, Client, ProducerIdentity, TransactionConfig, TransactionDescription, TransactionSession,
     WriterConfig,
@@ -24,7 +25,7 @@ use super::recovery::Ownership;
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::error::{bug, client_error};
-use crate::outcome::{FORMAT_VERSION, OutcomeCounts, OutcomePartition, OutcomeRecord};
+use crate::outcome::{FORMAT_VERSION, OutcomeCounts, OutcomePartition, OutcomeRecord, ReplayGeneration};
 
 /// Transactions that may be open at once.
 pub(crate) const SLOT_COUNT: usize = 2;
@@ -68,6 +69,15 @@ impl TransactionsConfig {
     }
 }
 
+/// What an outcome record says beside its decisions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClaimTerms {
+    /// Replay generation of the group.
+    pub(crate) generation: ReplayGeneration,
+    /// Unix milliseconds after which anyone may end the transaction; `None`: the transaction time-out.
+    pub(crate) deadline_ms: Option<i64>,
+}
+
 /// An epoch that may be written into.
 #[derive(Clone, Debug)]
 pub(super) struct OpenEpoch {
@@ -84,6 +94,8 @@ pub(crate) struct Transactions {
     pub(super) sessions: Vec<TransactionSession>,
     /// How to find out whether the job is still ours, once the owner record is written.
     pub(super) ownership: Option<Ownership>,
+    /// How often the group's mode had changed when we recovered.
+    pub(super) era: u32,
     outcome_writer: BatchWriter,
     pub(super) open: BTreeMap<CheckpointId, OpenEpoch>,
     /// The last committed epochs, for whoever waits until they are visible.
@@ -110,6 +122,7 @@ impl Transactions {
             hook,
             sessions: Vec::new(),
             ownership: None,
+            era: 0,
             outcome_writer,
             open: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -165,8 +178,13 @@ impl Transactions {
         self.open.get(&checkpoint).ok_or_else(|| bug(format!("checkpoint {checkpoint} is not open")))
     }
 
-    /// Puts the outcome record into the epoch's transaction, as its last write, and waits until it is there.
-    pub(crate) async fn write_outcome(&mut self, epoch: &SealedEpoch) -> Result<()> {
+    /// Puts the outcome record into the epoch's transaction, as its last write, and waits until it is there. Gives its
+    /// place; `None` when the broker knows it only as a repeat.
+    pub(crate) async fn write_outcome(
+        &mut self,
+        epoch: &SealedEpoch,
+        terms: ClaimTerms,
+    ) -> Result<Option<Offset>> {
         let opened = self.opened(epoch.checkpoint)?.clone();
         let decisions = merged(&epoch.decided);
         let name_of = |id: TopicId| self.config.topic_names.get(&id).cloned().unwrap_or_default();
@@ -184,8 +202,14 @@ impl Transactions {
             transactional_id: opened.identity.transactional_id.to_string(),
             producer_id: opened.identity.producer_id,
             producer_epoch: opened.identity.producer_epoch,
-            deadline_ms: opened.deadline_ms,
+            deadline_ms: terms.deadline_ms.unwrap_or(opened.deadline_ms),
             counts: OutcomeCounts::of(&decisions),
+            generation: terms.generation,
+        };
+        let key = if is_planted(Bug::ClaimKeyReused) {
+            format!("{}/{}/{}", record.job, record.instance, record.transactional_id)
+        } else {
+            record.key()
         };
         let value = record.encode().map_err(|error| bug("outcome record").with_source(error))?;
         let topic = &self.config.outcome_topic;
@@ -193,11 +217,26 @@ impl Transactions {
         let doing = || client_error(format!("write the outcome of checkpoint {}", epoch.checkpoint));
         self.outcome_writer.set_identity(&opened.identity);
         self.outcome_writer
-            .append(&topic.name, topic.partition, now_ms, Some(record.key().as_bytes()), Some(&value), &[])
+            .append(&topic.name, topic.partition, now_ms, Some(key.as_bytes()), Some(&value), &[])
             .await
             .map_err(doing())?;
-        self.outcome_writer.flush().await.map_err(doing())?;
-        Ok(())
+        let written = self.outcome_writer.flush().await.map_err(doing())?;
+        Ok(written.last().and_then(|written| written.last_offset))
+    }
+
+    /// Decisions of an epoch, whoever holds the records.
+    pub(crate) fn decisions_of(epoch: &SealedEpoch) -> Decisions {
+        merged(&epoch.decided)
+    }
+
+    /// Under which producer the open epoch writes.
+    pub(crate) fn identity(&self, checkpoint: CheckpointId) -> Result<ProducerIdentity> {
+        Ok(self.opened(checkpoint)?.identity.clone())
+    }
+
+    /// Settings.
+    pub(crate) fn config(&self) -> &TransactionsConfig {
+        &self.config
     }
 
     /// Commits the epoch's transaction; returns when its outcome is known.

@@ -15,6 +15,7 @@ use crate::{Error, Result};
 /// committed.
 pub(crate) fn last_committed(outcomes: &[JudgedOutcome]) -> Result<Option<LastCommitted>> {
     let mut last = LastCommitted::default();
+    let mut generation = None;
     for JudgedOutcome { offset, verdict, record } in outcomes {
         last.highest_seen = last.highest_seen.max(Some(record.checkpoint));
         last.highest_job_epoch = last.highest_job_epoch.max(Some(record.job_epoch));
@@ -23,8 +24,13 @@ pub(crate) fn last_committed(outcomes: &[JudgedOutcome]) -> Result<Option<LastCo
             Verdict::Aborted => continue,
             Verdict::Committed => {}
         }
+        // Floors and tombstones are of one replay generation, so a new one may follow on a hole; and tombstones take a
+        // replica's outcomes in their order, so within a generation what is left has none.
+        let is_new_generation = generation.is_some_and(|generation| record.generation > generation);
+        generation = Some(record.generation);
         if let Some(before) = last.checkpoint
             && record.predecessor != Some(before)
+            && !is_new_generation
         {
             let named = record.predecessor.map_or_else(|| "none".to_owned(), |id| id.to_string());
             return Err(Error::new(

@@ -4,12 +4,14 @@
 //! first marker of its producer behind it commits, whatever epoch the marker carries (KIP-890 bumps it).
 
 mod last_committed;
+mod ledger_record;
 mod read;
 mod record;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use last_committed::last_committed;
+pub use ledger_record::{FloorRecord, GenerationRecord, ReplayGeneration};
 pub(crate) use read::read_outcomes_from;
 pub use read::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
 pub use record::{

@@ -13,6 +13,7 @@ use sharestream_wire::murmur2::partition_for_key;
 use sharestream_wire::records::control::{self, ControlMarker};
 use sharestream_wire::records::{RawBatch, RecordView};
 
+use super::ledger_record::is_of_ledger;
 use super::record::{LogEntry, ModeRecord, OutcomeRecord, OwnerRecord};
 use crate::error::{client_error, wire_error};
 use crate::{Error, Result};
@@ -115,13 +116,17 @@ impl OutcomeLog {
         let Some(value) = record.value else { return Ok(()) };
         let is_outcome = !key.starts_with(b"#");
         let skipped = self.key_prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix.as_bytes()));
-        if is_outcome && skipped {
+        if is_outcome && skipped || is_of_ledger(key) {
             return Ok(());
         }
         match LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))? {
-            LogEntry::Unknown => {}
+            // Of no use to recovery: the view of the ledger reads them.
+            LogEntry::Floor(_) | LogEntry::Generation(_) | LogEntry::Unknown => {}
             LogEntry::Mode(mode) => {
-                self.modes.insert(mode.group.clone(), mode);
+                // A late record of an earlier era takes nothing back.
+                if self.modes.get(&mode.group).is_none_or(|known| mode.era >= known.era) {
+                    self.modes.insert(mode.group.clone(), mode);
+                }
             }
             LogEntry::Owner(owner) => {
                 let ids = self.transactional_ids.entry(owner.key()).or_default();

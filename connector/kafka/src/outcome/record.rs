@@ -10,8 +10,10 @@ use sharestream_checkpoints::ManifestRef;
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, Decisions, SourcePartition};
 
+use super::ledger_record::{FLOOR_KEY, FloorRecord, GENERATION_KEY, GenerationRecord, ReplayGeneration};
+
 /// Version that this build writes; it reads this and older ones.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What one transaction decided: the last record that is produced into it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +48,9 @@ pub struct OutcomeRecord {
     pub deadline_ms: i64,
     /// Offsets by decision.
     pub counts: OutcomeCounts,
+    /// Replay generation of the group in which the records were decided. Since version 2; 0 in records without it.
+    #[serde(default)]
+    pub generation: ReplayGeneration,
 }
 
 /// Decided ranges of one source partition.
@@ -97,6 +102,9 @@ pub struct ModeRecord {
     pub topic_id: TopicId,
     /// Partitions of the outcome topic.
     pub partition_count: i32,
+    /// Counts the changes of the mode: 0 for the first. Since version 2; 0 in records without it.
+    #[serde(default)]
+    pub era: u32,
 }
 
 /// Who runs a replica: written at each start, before its transactional ids are taken; the last one counts.
@@ -130,6 +138,10 @@ pub enum LogEntry {
     Mode(ModeRecord),
     /// Who runs a replica.
     Owner(OwnerRecord),
+    /// Floor of a source partition (ledger mode).
+    Floor(FloorRecord),
+    /// A replay generation began, or its offsets are reset (ledger mode).
+    Generation(GenerationRecord),
     /// A record that a newer build wrote under a key that this one does not know: to be skipped.
     Unknown,
 }
@@ -245,6 +257,12 @@ impl LogEntry {
         } else if key.starts_with(OWNER_KEY.as_bytes()) {
             check_version(value)?;
             Ok(LogEntry::Owner(serde_json::from_slice(value)?))
+        } else if key.starts_with(FLOOR_KEY.as_bytes()) {
+            check_version(value)?;
+            Ok(LogEntry::Floor(serde_json::from_slice(value)?))
+        } else if key.starts_with(GENERATION_KEY.as_bytes()) {
+            check_version(value)?;
+            Ok(LogEntry::Generation(serde_json::from_slice(value)?))
         } else if key.starts_with(b"#") {
             Ok(LogEntry::Unknown)
         } else {
@@ -253,7 +271,7 @@ impl LogEntry {
     }
 }
 
-fn check_version(value: &[u8]) -> Result<(), RecordFormatError> {
+pub(super) fn check_version(value: &[u8]) -> Result<(), RecordFormatError> {
     let VersionOnly { format_version: found } = serde_json::from_slice(value)?;
     if found > FORMAT_VERSION { Err(RecordFormatError::Version { found }) } else { Ok(()) }
 }
@@ -291,6 +309,8 @@ mod tests {
 
     use super::*;
 
+    /// Written by version 2.
+    const V2: &str = r#"{"format_version":2,"job":"flights","instance":"0","job_epoch":3,"checkpoint":7,"predecessor":6,"manifest":{"name":"7-3.pending","sha256":"ab"},"mode":"transactional","group":"g","partitions":[{"topic":"flights","topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partition":2,"ranges":[[0,9,"accept"],[10,10,"reject"],[11,12,"gap"]]}],"transactional_id":"flights.0.1","producer_id":1000,"producer_epoch":5,"deadline_ms":1767225600000,"counts":{"accept":10,"reject":1,"gap":2},"generation":3}"#;
     /// Written by version 1; must stay readable for ever.
     const V1: &str = r#"{"format_version":1,"job":"flights","instance":"0","job_epoch":3,"checkpoint":7,"predecessor":6,"manifest":{"name":"7-3.pending","sha256":"ab"},"mode":"transactional","group":"g","partitions":[{"topic":"flights","topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partition":2,"ranges":[[0,9,"accept"],[10,10,"reject"],[11,12,"gap"]]}],"transactional_id":"flights.0.1","producer_id":1000,"producer_epoch":5,"deadline_ms":1767225600000,"counts":{"accept":10,"reject":1,"gap":2}}"#;
 
@@ -324,12 +344,15 @@ mod tests {
             producer_epoch: ProducerEpoch(5),
             deadline_ms: 1_767_225_600_000,
             counts: OutcomeCounts { accept: 10, reject: 1, gap: 2 },
+            generation: ReplayGeneration(0),
         }
     }
 
     #[test]
-    fn version_1_is_written_and_read_as_the_fixture_says() {
-        assert_eq!(String::from_utf8(record().encode().unwrap()).unwrap(), V1);
+    fn version_2_is_written_and_read_as_the_fixture_says_and_version_1_is_read() {
+        let newer = OutcomeRecord { format_version: 2, generation: ReplayGeneration(3), ..record() };
+        assert_eq!(String::from_utf8(newer.encode().unwrap()).unwrap(), V2);
+        assert_eq!(OutcomeRecord::decode(V2.as_bytes()).unwrap(), newer);
         assert_eq!(OutcomeRecord::decode(V1.as_bytes()).unwrap(), record());
         assert_eq!(record().key(), "flights/0/1000/5");
         assert_eq!(OutcomeCounts::of(&record().decisions()), record().counts);
@@ -337,9 +360,9 @@ mod tests {
 
     #[test]
     fn a_newer_version_and_broken_ranges_are_refused() {
-        let newer = V1.replace("\"format_version\":1", "\"format_version\":2");
+        let newer = V1.replace("\"format_version\":1", "\"format_version\":3");
         assert!(
-            OutcomeRecord::decode(newer.as_bytes()).unwrap_err().to_string().contains("version 2 is newer")
+            OutcomeRecord::decode(newer.as_bytes()).unwrap_err().to_string().contains("version 3 is newer")
         );
         let backwards = V1.replace("[0,9,", "[9,0,");
         assert!(OutcomeRecord::decode(backwards.as_bytes()).is_err());
@@ -354,6 +377,7 @@ mod tests {
             mode: AckMode::AtLeastOnce,
             topic_id: TopicId(Uuid::from_u128(1)),
             partition_count: 4,
+            era: 1,
         };
         let read = LogEntry::decode(mode.key().as_bytes(), &mode.encode().unwrap()).unwrap();
         assert_eq!(read, LogEntry::Mode(mode));
@@ -370,7 +394,7 @@ mod tests {
         };
         let read = LogEntry::decode(owner.key().as_bytes(), &owner.encode().unwrap()).unwrap();
         assert_eq!(read, LogEntry::Owner(owner));
-        assert_eq!(LogEntry::decode(b"#floor/g/9", b"?").unwrap(), LogEntry::Unknown);
+        assert_eq!(LogEntry::decode(b"#later/g/9", b"?").unwrap(), LogEntry::Unknown);
     }
 
     #[test]

@@ -33,6 +33,7 @@ fn record(
         producer_epoch: ProducerEpoch(epoch),
         deadline_ms: 0,
         counts: OutcomeCounts::default(),
+        generation: ReplayGeneration::default(),
     }
 }
 
@@ -141,6 +142,7 @@ fn the_mode_record_of_the_group_is_found() {
         mode: AckMode::Transactional,
         topic_id: TopicId::default(),
         partition_count: 4,
+        era: 0,
     };
     let mut log = Log::default();
     log.push(&mode.key(), Some(&mode.encode().unwrap()), -1, false);

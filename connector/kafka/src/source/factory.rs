@@ -9,14 +9,16 @@ use sharestream_core::commit::AckMode;
 use sharestream_core::source::{Source, SourceFactory};
 
 use super::delivery::DeliveryLimit;
+use super::ledger::LedgerFilter;
 use super::reader::Reader;
 use super::rows::RowsBuilder;
-use super::share_source::ShareSource;
+use super::share_source::{ShareSource, SourceParts};
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::config::KafkaJobConfig;
 use crate::error::client_error;
 use crate::group::GroupSettings;
+use crate::ledger::LedgerTail;
 use crate::metadata_columns::TopicNames;
 
 /// The source of a job: one share group, as many members as subtasks.
@@ -28,6 +30,8 @@ pub(crate) struct ShareSourceFactory {
     pub(crate) group: GroupSettings,
     pub(crate) mode: AckMode,
     pub(crate) attempt: Arc<Attempt>,
+    /// Started by the commit protocol when it recovers, where it is needed.
+    pub(crate) tail: LedgerTail,
 }
 
 #[async_trait]
@@ -56,7 +60,14 @@ impl SourceFactory for ShareSourceFactory {
         let rows = RowsBuilder::new(&self.config.format, names);
         let on_bad = self.group.decision_on_bad(self.config.bad_record_policy());
         let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, on_bad);
-        let locks_max = self.group.record_locks_max;
-        Ok(Box::new(ShareSource::new(consumer, reader, locks_max, self.attempt.clone(), self.mode)))
+        let ledger = self.tail.is_started().then(|| LedgerFilter::new(self.tail.clone()));
+        let parts = SourceParts {
+            reader,
+            locks_max: self.group.record_locks_max,
+            attempt: self.attempt.clone(),
+            mode: self.mode,
+            ledger,
+        };
+        Ok(Box::new(ShareSource::new(consumer, parts)))
     }
 }

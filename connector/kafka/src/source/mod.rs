@@ -5,6 +5,7 @@
 mod delivery;
 mod epoch;
 mod factory;
+mod ledger;
 mod offsets;
 mod reader;
 mod rows;

@@ -7,12 +7,13 @@ use async_trait::async_trait;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::planted::{Bug, is_planted};
-use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer};
+use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
 use sharestream_core::source::{InFlight, Source, SourceEvent, SourceReport};
 
 use super::epoch::OpenEpoch;
+use super::ledger::LedgerFilter;
 use super::reader::{Chunk, Reader};
 use super::window::LockWindow;
 use crate::attempt::Attempt;
@@ -22,7 +23,7 @@ use crate::{Error, Result};
 /// Acquires, decodes, hands on, and reports at each barrier what became of every offset.
 ///
 /// ```text
-/// poll --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported, locks held --committed(n)--> done
+/// poll --> (decided already: acknowledged) --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported, locks held --committed(n)--> done
 ///                          \--stop_acquiring()--> released
 /// ```
 pub(super) struct ShareSource {
@@ -35,6 +36,20 @@ pub(super) struct ShareSource {
     window: LockWindow,
     attempt: Arc<Attempt>,
     mode: AckMode,
+    /// In ledger mode, and beside replicas in it.
+    ledger: Option<LedgerFilter>,
+    /// Polled, and not looked through yet: the ledger had to be caught up first.
+    polled: Option<ShareRecords>,
+}
+
+/// What a source needs beside its consumer.
+pub(super) struct SourceParts {
+    pub(super) reader: Reader,
+    /// The group's `share.partition.max.record.locks`.
+    pub(super) locks_max: u64,
+    pub(super) attempt: Arc<Attempt>,
+    pub(super) mode: AckMode,
+    pub(super) ledger: Option<LedgerFilter>,
 }
 
 /// The protocol's name for a decision.
@@ -57,13 +72,8 @@ fn lost(context: String) -> Result<()> {
 }
 
 impl ShareSource {
-    pub(super) fn new(
-        consumer: ShareConsumer,
-        reader: Reader,
-        locks_max: u64,
-        attempt: Arc<Attempt>,
-        mode: AckMode,
-    ) -> Self {
+    pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
+        let SourceParts { reader, locks_max, attempt, mode, ledger } = parts;
         ShareSource {
             consumer: Some(consumer),
             reader,
@@ -72,7 +82,33 @@ impl ShareSource {
             window: LockWindow::new(locks_max),
             attempt,
             mode,
+            ledger,
+            polled: None,
         }
+    }
+
+    /// Polls, and takes out what the ledger has decided. Cancel safe: what was polled stays.
+    async fn poll(&mut self) -> Result<ShareRecords> {
+        let consumer = self.consumer.as_mut().ok_or_else(closed)?;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.check()?;
+            if ledger.takes_debt() {
+                let results =
+                    consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
+                warn_of_refused(&results);
+            }
+        }
+        if self.polled.is_none() {
+            self.polled = Some(consumer.poll().await.map_err(client_error("poll"))?);
+        }
+        let is_empty = self.polled.as_ref().is_none_or(ShareRecords::is_empty);
+        if let Some(ledger) = self.ledger.as_mut().filter(|_| !is_empty) {
+            ledger.catch_up(consumer).await?;
+            if let Some(records) = &mut self.polled {
+                ledger.take_decided(records, consumer)?;
+            }
+        }
+        Ok(self.polled.take().unwrap_or_default())
     }
 
     fn consumer(&mut self) -> Result<&mut ShareConsumer> {
@@ -121,7 +157,6 @@ impl ShareSource {
     /// once says, and is counted in the log.
     async fn acknowledge(
         &mut self,
-        checkpoint: CheckpointId,
         decided: impl Iterator<Item = (SourcePartition, DecidedRange)>,
     ) -> Result<()> {
         let consumer = self.consumer()?;
@@ -130,16 +165,15 @@ impl ShareSource {
             consumer.acknowledge(partition.topic_id, partition.partition, range.first, range.last, kind);
         }
         let results = consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
-        warn_of_refused(checkpoint, &results);
+        warn_of_refused(&results);
         Ok(())
     }
 }
 
-fn warn_of_refused(checkpoint: CheckpointId, results: &[AckResult]) {
+fn warn_of_refused(results: &[AckResult]) {
     for result in results {
         if let Some(error) = result.error {
             tracing::warn!(
-                %checkpoint,
                 topic_id = %result.topic_id,
                 partition = %result.partition,
                 %error,
@@ -156,7 +190,7 @@ impl Source for ShareSource {
         if let Some(chunk) = self.ready.pop_front() {
             return self.hand_on(chunk);
         }
-        let records = self.consumer()?.poll().await.map_err(client_error("poll"))?;
+        let records = self.poll().await?;
         // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
         self.check_locks()?;
         self.reader.read(&records, &mut self.ready)?;
@@ -173,17 +207,20 @@ impl Source for ShareSource {
         let report = self.epoch.close(member);
         if is_planted(Bug::AcknowledgedBeforeEndTxn) && self.mode == AckMode::AtLeastOnce {
             for member in &report.decided {
-                self.acknowledge(checkpoint, member.decisions.ranges()).await?;
+                self.acknowledge(member.decisions.ranges()).await?;
             }
         }
         Ok(report)
     }
 
     fn in_flight(&self) -> InFlight {
+        let dropped = self.ledger.as_ref().map(LedgerFilter::dropped).unwrap_or_default();
         InFlight {
             record_count: self.epoch.record_count,
             byte_count: self.epoch.byte_count,
             window_fill: self.window.fill(),
+            already_decided: dropped.already_decided,
+            below_floor: dropped.below_floor,
         }
     }
 
@@ -195,7 +232,7 @@ impl Source for ShareSource {
             AckMode::AtLeastOnce | AckMode::Ledger => {
                 let member = self.member()?;
                 if let Some(decided) = self.attempt.take_decisions(checkpoint, &member.member_id) {
-                    let done = self.acknowledge(checkpoint, decided.ranges()).await;
+                    let done = self.acknowledge(decided.ranges()).await;
                     self.attempt.acknowledged(checkpoint);
                     done?;
                 }

@@ -153,7 +153,12 @@ async fn outcomes(client: &Client, config: &KafkaJobConfig, scan: Scan) -> anyho
             LogEntry::Outcome(found) if found.group == config.group => {
                 outcomes.push(Outcome { partition, offset: record.offset, record: *found });
             }
-            LogEntry::Outcome(_) | LogEntry::Mode(_) | LogEntry::Owner(_) | LogEntry::Unknown => {}
+            LogEntry::Outcome(_)
+            | LogEntry::Mode(_)
+            | LogEntry::Owner(_)
+            | LogEntry::Floor(_)
+            | LogEntry::Generation(_)
+            | LogEntry::Unknown => {}
         }
         Ok(())
     };

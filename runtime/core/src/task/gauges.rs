@@ -65,6 +65,8 @@ impl Gauges {
             load.record_count += gauge.in_flight.record_count;
             load.byte_count += gauge.in_flight.byte_count;
             load.window_fill = load.window_fill.max(gauge.in_flight.window_fill);
+            load.already_decided += gauge.in_flight.already_decided;
+            load.below_floor += gauge.in_flight.below_floor;
             load.is_idle &= gauge.is_idle;
             load.oldest_at = match (load.oldest_at, gauge.oldest_at) {
                 (Some(a), Some(b)) => Some(a.min(b)),

@@ -75,7 +75,7 @@ impl Source for Paced {
 
     fn in_flight(&self) -> InFlight {
         let record_count = (self.offset - self.first) as u64;
-        InFlight { record_count, byte_count: record_count, window_fill: 0.0 }
+        InFlight { record_count, byte_count: record_count, ..InFlight::default() }
     }
 
     async fn committed(&mut self, _checkpoint: CheckpointId) -> Result<()> {

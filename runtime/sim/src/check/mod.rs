@@ -8,6 +8,7 @@
 //! | archived | G3: the broker gives up no record that the job did not reject (delivery limit) |
 //! | status | G5: a job states the mode that it was told to run |
 //! | status | counts of a job never go back and never exceed what the logs show |
+//! | status | G4: an incarnation that has lost the job to a running one commits no more |
 //! | transactions | no torn transaction: all records of one transaction have one verdict |
 //! | log | no lost write, no aborted read, offsets without holes, one value for each offset |
 //! | reader | what an outside read-committed reader saw during the run is committed, where and as it was |
@@ -38,6 +39,7 @@ mod outcomes;
 mod reader;
 mod status;
 mod transactions;
+mod turns;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -51,6 +53,7 @@ use crate::plan::Plan;
 pub use logs::Logs;
 pub(crate) use reader::{Reader, Seen};
 pub(crate) use status::StatusWatch;
+pub(crate) use turns::TurnWatch;
 pub(crate) use watch::Watch;
 
 /// Which rule was broken.

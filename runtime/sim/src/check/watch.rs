@@ -14,7 +14,7 @@ mod transactions;
 
 use std::collections::BTreeMap;
 
-use sharestream_base::ids::{PartitionIndex, TopicId};
+use sharestream_base::ids::{JobEpoch, PartitionIndex, TopicId};
 use sharestream_broker::inspect::{BatchView, PartitionView, SharePartitionView, TransactionView};
 use sharestream_broker::{BrokerCluster, GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 
@@ -89,6 +89,11 @@ impl Watch {
     /// What the group's durable state said last of a source record.
     pub(super) fn last_seen(&self, topic_id: TopicId, place: Place) -> LastSeen {
         self.shares.last_seen(topic_id, place)
+    }
+
+    /// Incarnations of a replica, in order of the owner records that were read so far.
+    pub(crate) fn owners(&self, instance: &str) -> &[JobEpoch] {
+        self.outcomes.owners(instance)
     }
 
     fn look_fully(&mut self, cluster: &BrokerCluster, partitions: Vec<PartitionView>) -> Vec<Finding> {

@@ -19,6 +19,7 @@ use sharestream_base::{BoxIo, Clock, HostPort, Listener, Network, Rng};
 use tokio::sync::{Notify, mpsc};
 
 use crate::trace::Trace;
+use crate::traps::Traps;
 use pipe::{Pipe, PipeId};
 use stream::Stream;
 
@@ -74,6 +75,7 @@ struct State {
 pub struct Fabric {
     clock: Clock,
     trace: Trace,
+    traps: Traps,
     changed: Arc<Notify>,
     state: Arc<Mutex<State>>,
 }
@@ -99,9 +101,15 @@ impl Fabric {
         Fabric {
             clock: clock.clone(),
             trace,
+            traps: Traps::default(),
             changed: Arc::new(Notify::new()),
             state: Arc::new(Mutex::new(state)),
         }
+    }
+
+    /// The same with traps for what is sent.
+    pub(crate) fn with_traps(self, traps: Traps) -> Self {
+        Fabric { traps, ..self }
     }
 
     /// The network as `host` sees it.

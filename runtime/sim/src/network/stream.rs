@@ -103,6 +103,9 @@ impl AsyncWrite for Stream {
         if let Some(pipe) = state.pipes.get_mut(&this.outgoing) {
             pipe.send(bytes, now, travel);
         }
+        if this.outgoing.by_opener {
+            this.fabric.traps.at_write(&from, buf);
+        }
         Poll::Ready(Ok(count))
     }
 

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use super::World;
 use crate::network::{Host, Weather};
-use crate::plan::{Fault, Way};
+use crate::plan::{Fault, TimedFault, Way};
+use crate::process::ProcessGate;
 use crate::store::StoreWeather;
+use crate::traps::{Armed, Sprung};
 
 /// Something that the harness does at a time.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     Inject(Fault),
     StartWorker(usize),
-    StopWorker(usize),
     ResumeWorker(usize, Host),
     Wake(usize, Host),
     PowerOn(Host),
@@ -23,6 +24,8 @@ pub(super) enum Action {
     ResumeNode(usize),
     StartNode(usize),
     FailOver(usize),
+    /// Whoever stands still in a trap goes on.
+    Release(Arc<ProcessGate>),
 }
 
 impl World {
@@ -30,11 +33,6 @@ impl World {
         match action {
             Action::Inject(fault) => self.inject(fault).await,
             Action::StartWorker(index) => self.start_worker(index),
-            Action::StopWorker(index) => {
-                if let Some(incarnation) = &self.workers[index].current {
-                    incarnation.control.drain();
-                }
-            }
             Action::ResumeWorker(index, host) => {
                 if let Some(incarnation) = &self.workers[index].current
                     && incarnation.host == host
@@ -59,6 +57,7 @@ impl World {
             Action::ResumeNode(node) => self.nodes.resume(node),
             Action::StartNode(node) => self.start_node(node).await,
             Action::FailOver(node) => self.nodes.fail_over(node),
+            Action::Release(gate) => gate.resume(),
         }
     }
 
@@ -104,10 +103,7 @@ impl World {
             Fault::KillWorker { worker, down, power } => self.kill_worker(worker, down, power),
             Fault::KillWorkerAt { worker, step, down } => self.trap_worker(worker, step, down),
             Fault::Zombie { worker, lasts } => self.make_zombie(worker, lasts),
-            Fault::StopWorker { worker, down: _ } => {
-                // It ends by itself and is started again like any that ends.
-                self.after(Duration::ZERO, Action::StopWorker(worker));
-            }
+            Fault::StopWorker { worker, down } => self.stop_worker(worker, down),
             Fault::KillNode { node, down } => {
                 self.kill_node(node).await;
                 self.after(down.min(Duration::from_secs(2)), Action::FailOver(node));
@@ -120,6 +116,28 @@ impl World {
                     (f64::from(failed_percent) / 100.0, f64::from(lost_percent) / 100.0);
                 self.bucket.set_weather(StoreWeather { delay_max, failed, answer_lost });
                 self.after(lasts, Action::Store(StoreWeather::default()));
+            }
+            Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
+        }
+    }
+
+    /// What waited for a moment happens, if it has come.
+    pub(super) async fn spring(&mut self) {
+        for Sprung { host, gate, armed } in self.traps.take_sprung() {
+            let Armed { moment, hold, then } = armed;
+            self.trace.note(format!("{host} is at {moment:?}"));
+            if hold.is_zero() {
+                // Whatever happens at once happens before it takes another step.
+                gate.resume();
+            } else {
+                self.after(hold, Action::Release(gate));
+            }
+            for TimedFault { at, fault } in then {
+                if at.is_zero() {
+                    self.inject(fault).await;
+                } else {
+                    self.after(at, Action::Inject(fault));
+                }
             }
         }
     }
@@ -159,12 +177,13 @@ impl World {
         self.fabric.set_weather(Weather::default());
         self.bucket.set_weather(StoreWeather::default());
         self.fabric.heal();
+        self.traps.clear();
         for index in 0..self.nodes.count() {
             self.nodes.resume(index);
             self.start_node(index).await;
         }
         for slot in &mut self.workers {
-            slot.down_after_trap = None;
+            (slot.down_after_trap, slot.down_after_stop) = (None, None);
         }
         for index in 0..self.workers.len() {
             for incarnation in self.workers[index].current.iter().chain(&self.workers[index].zombies) {

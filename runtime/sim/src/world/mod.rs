@@ -24,6 +24,7 @@ use crate::panics;
 use crate::plan::Plan;
 use crate::store::Bucket;
 use crate::trace::{Event, Totals, Trace};
+use crate::traps::Traps;
 use crate::workload::{DEAD_LETTERS, OUTPUT, SOURCE};
 use faults::Action;
 use nodes::Nodes;
@@ -88,6 +89,7 @@ pub(crate) struct World {
     clock: Clock,
     rng: Rng,
     trace: Trace,
+    traps: Traps,
     fabric: Fabric,
     bucket: Bucket,
     nodes: Nodes,
@@ -99,6 +101,7 @@ pub(crate) struct World {
     findings: Vec<Finding>,
     watch: check::Watch,
     statuses: check::StatusWatch,
+    turns: check::TurnWatch,
 }
 
 impl World {
@@ -106,7 +109,8 @@ impl World {
         let clock = Clock::simulated(START_MS);
         let rng = Rng::seeded(plan.seed).fork("run");
         let trace = Trace::new(&clock, options.recording);
-        let fabric = Fabric::new(&clock, rng.fork("network"), trace.clone());
+        let traps = Traps::default();
+        let fabric = Fabric::new(&clock, rng.fork("network"), trace.clone()).with_traps(traps.clone());
         let bucket = Bucket::new(&clock, rng.fork("store"), trace.clone());
         let workers =
             plan.workers.iter().enumerate().map(|(index, plan)| WorkerSlot::new(index, plan)).collect();
@@ -121,6 +125,7 @@ impl World {
             clock,
             rng,
             trace,
+            traps,
             fabric,
             bucket,
             workers,
@@ -131,6 +136,7 @@ impl World {
             findings: Vec::new(),
             watch: check::Watch::new(&plan),
             statuses: check::StatusWatch::new(&plan),
+            turns: check::TurnWatch::default(),
             plan,
         }
     }
@@ -186,8 +192,13 @@ impl World {
     /// What brokers and workers show now goes to the checkers.
     fn look(&mut self) {
         let mut found = self.watch.look(self.nodes.cluster());
-        for incarnation in self.workers.iter().flat_map(|slot| slot.current.iter().chain(&slot.zombies)) {
-            found.extend(self.statuses.look(&incarnation.host, &incarnation.control.status().borrow()));
+        for (index, slot) in self.workers.iter().enumerate() {
+            let owners = self.watch.owners(&slot.instance);
+            for incarnation in slot.current.iter().chain(&slot.zombies) {
+                let status = incarnation.control.snapshot();
+                found.extend(self.statuses.look(&incarnation.host, &status));
+                found.extend(self.turns.look(index, &incarnation.host, &status, owners));
+            }
         }
         for finding in found {
             self.find(finding);
@@ -198,6 +209,7 @@ impl World {
     async fn step(&mut self) {
         let now = self.clock.now();
         self.look();
+        self.spring().await;
         while let Some(entry) = self.actions.first_entry() {
             if entry.key().0 > now {
                 break;
@@ -207,7 +219,11 @@ impl World {
         }
         self.notice_exits().await;
         let next = self.actions.keys().next().map_or(now + LOOK_EVERY, |(at, _)| *at);
-        self.clock.sleep_until(next.min(now + LOOK_EVERY)).await;
+        tokio::select! {
+            biased;
+            () = self.traps.news() => {}
+            () = self.clock.sleep_until(next.min(now + LOOK_EVERY)) => {}
+        }
     }
 
     fn schedule(&mut self, at: Instant, action: Action) {

@@ -64,8 +64,8 @@ impl Nodes {
         }
     }
 
-    /// The partition goes to the next live node, or to the same one under the next leader epoch.
-    pub(super) fn move_leader(&self, topic: MovedTopic, partition: i32) {
+    /// The partition, or all of them, goes to the next live node, or to the same one under the next leader epoch.
+    pub(super) fn move_leader(&self, topic: MovedTopic, partition: Option<i32>) {
         let topic = match topic {
             MovedTopic::Source => SOURCE,
             MovedTopic::Output => OUTPUT,
@@ -77,11 +77,19 @@ impl Nodes {
             self.cluster.partitions().into_iter().filter(|it| it.topic == topic).collect();
         let live = self.cluster.live_nodes();
         let Some(count) = std::num::NonZeroUsize::new(partitions.len()) else { return };
-        let view = &partitions[usize::try_from(partition).unwrap_or(0) % count];
-        let later = live.iter().find(|node| Some(**node) > view.leader);
-        if let Some(next) = later.or(live.first()) {
-            // The partition exists and the node is alive, so nothing can refuse.
-            let _epoch = self.cluster.move_leader(topic, PartitionIndex(view.partition.0), *next);
+        let moved = match partition {
+            Some(partition) => {
+                let index = usize::try_from(partition).unwrap_or(0) % count;
+                &partitions[index..=index]
+            }
+            None => &partitions[..],
+        };
+        for view in moved {
+            let later = live.iter().find(|node| Some(**node) > view.leader);
+            if let Some(next) = later.or(live.first()) {
+                // The partition exists and the node is alive, so nothing can refuse.
+                let _epoch = self.cluster.move_leader(topic, PartitionIndex(view.partition.0), *next);
+            }
         }
     }
 
@@ -147,6 +155,7 @@ impl World {
             network: self.fabric.attach(host_of(node)),
             spawner: Spawner::gated(gate.clone()),
         };
+        self.traps.watch(host_of(node), Arc::clone(&gate));
         self.nodes.processes[node] = Some(NodeProcess { gate, clock });
         let started = self.nodes.cluster.start_node_in(id_of(node), env).await;
         started.expect("a node that is down can be started: its address is free");

@@ -40,6 +40,8 @@ pub(super) struct WorkerSlot {
     pub(super) incarnations: u64,
     /// A kill waits for this step of a commit.
     pub(super) down_after_trap: Option<Duration>,
+    /// It was asked to stop, and starts again so long after it has.
+    pub(super) down_after_stop: Option<Duration>,
 }
 
 impl WorkerSlot {
@@ -51,6 +53,7 @@ impl WorkerSlot {
             zombies: Vec::new(),
             incarnations: 0,
             down_after_trap: None,
+            down_after_stop: None,
         }
     }
 }
@@ -74,6 +77,7 @@ impl World {
             network: self.fabric.attach(Arc::clone(&host)),
             spawner: Spawner::gated(gate.clone()),
         };
+        self.traps.watch(Arc::clone(&host), Arc::clone(&gate));
         let slot = &mut self.workers[index];
         let lost_power = Arc::new(AtomicBool::new(false));
         let (control, trap) = (JobControl::new(), Trap::default());
@@ -85,6 +89,8 @@ impl World {
             objects: slot.plan.has_store.then(|| self.bucket.attach(Arc::clone(&lost_power))),
             control: control.clone(),
             trap: Arc::clone(&trap),
+            traps: self.traps.clone(),
+            host: Arc::clone(&host),
             gate: Arc::clone(&gate),
         };
         let plan = self.plan.clone();
@@ -103,7 +109,22 @@ impl World {
         let Some(incarnation) = self.workers[index].current.take() else { return };
         self.bury(incarnation, power);
         self.after(down, Action::StartWorker(index));
-        self.workers[index].down_after_trap = None;
+        self.forget_ends(index);
+    }
+
+    /// What was to happen to an incarnation ends with it.
+    fn forget_ends(&mut self, index: usize) {
+        let slot = &mut self.workers[index];
+        (slot.down_after_trap, slot.down_after_stop) = (None, None);
+    }
+
+    /// Asks the current incarnation to end; another one starts `down` after it has.
+    pub(super) fn stop_worker(&mut self, index: usize, down: Duration) {
+        let slot = &mut self.workers[index];
+        if let Some(incarnation) = &slot.current {
+            incarnation.control.drain();
+            slot.down_after_stop = Some(down);
+        }
     }
 
     /// The incarnation is dead: not one more line of its code runs.
@@ -136,7 +157,7 @@ impl World {
         incarnation.gate.pause();
         let host = Arc::clone(&incarnation.host);
         self.workers[index].zombies.push(incarnation);
-        self.workers[index].down_after_trap = None;
+        self.forget_ends(index);
         self.after(Duration::from_millis(100), Action::StartWorker(index));
         self.after(lasts, Action::Wake(index, host));
     }
@@ -151,8 +172,9 @@ impl World {
             } else if slot.current.as_ref().is_some_and(|incarnation| incarnation.task.is_finished())
                 && let Some(incarnation) = slot.current.take()
             {
+                let down = slot.down_after_stop.take().unwrap_or(RESTART_AFTER);
                 self.account_for(incarnation).await;
-                self.after(RESTART_AFTER, Action::StartWorker(index));
+                self.after(down, Action::StartWorker(index));
             }
             let ended = |zombie: &mut Incarnation| zombie.task.is_finished() || zombie.gate.is_dead();
             let ended: Vec<_> = self.workers[index].zombies.extract_if(.., ended).collect();

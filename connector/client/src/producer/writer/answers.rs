@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kafka_protocol::messages::ProduceResponse;
-use sharestream_base::ErrorKind;
-use sharestream_base::ids::Offset;
+use kafka_protocol::messages::produce_response::{LeaderIdAndEpoch, PartitionProduceResponse};
+use sharestream_base::ids::{LeaderEpoch, NodeId, Offset};
+use sharestream_base::{ErrorKind, HostPort};
 use sharestream_wire::KafkaError;
+use uuid::Uuid;
 
 use super::{BatchWriter, Sent, Written};
 use crate::error::ErrorClass;
@@ -31,32 +33,29 @@ impl BatchWriter {
                 return result;
             }
         };
+        for endpoint in &response.node_endpoints {
+            let port = u16::try_from(endpoint.port).unwrap_or(0);
+            self.client.learn_node(NodeId(endpoint.node_id.0), HostPort::new(endpoint.host.as_str(), port));
+        }
+        // Topics answer by name up to version 12 and by id from 13 on.
         let mut outcomes = BTreeMap::new();
         for topic in &response.responses {
             for partition in &topic.partition_responses {
-                outcomes.insert((topic.name.as_str().to_owned(), partition.index), partition);
+                outcomes.insert((topic.topic_id, topic.name.as_str(), partition.index), partition);
             }
         }
         let mut result = Ok(());
         for (slot, base_sequence, bytes) in sent.batches {
-            let name = &self.topics[self.slots[slot].topic].name;
-            let outcome = outcomes.get(&(name.to_string(), self.slots[slot].partition.0));
-            let one =
-                match outcome {
-                    Some(answer) => {
-                        let message = answer.error_message.as_ref().map(|message| message.as_str());
-                        self.judge_batch(
-                            slot,
-                            base_sequence,
-                            bytes,
-                            answer.error_code,
-                            answer.base_offset,
-                            message,
-                        )
-                    }
-                    None => Err(self
-                        .fail(Error::new(ErrorKind::Abort, format!("the answer leaves out topic '{name}'")))),
-                };
+            let topic = &self.topics[self.slots[slot].topic];
+            let (id, index) = (topic.info.topic_id.0, self.slots[slot].partition.0);
+            let by_name = outcomes.get(&(Uuid::nil(), &*topic.name, index));
+            let one = match by_name.or_else(|| outcomes.get(&(id, "", index))) {
+                Some(answer) => self.judge_batch(slot, base_sequence, bytes, answer),
+                None => {
+                    let context = format!("the answer leaves out topic '{}'", topic.name);
+                    Err(self.fail(Error::new(ErrorKind::Abort, context)))
+                }
+            };
             result = result.and(one);
         }
         result
@@ -67,10 +66,10 @@ impl BatchWriter {
         slot: usize,
         base_sequence: i32,
         bytes: usize,
-        code: i16,
-        base_offset: i64,
-        message: Option<&str>,
+        answer: &PartitionProduceResponse,
     ) -> Result<()> {
+        let (code, base_offset) = (answer.error_code, answer.base_offset);
+        let message = answer.error_message.as_ref().map(|message| message.as_str());
         let topic = Arc::clone(&self.topics[self.slots[slot].topic].name);
         let partition = self.slots[slot].partition;
         let error = Error::from_answer(code, message, format_args!("write to {topic}/{partition}"));
@@ -96,9 +95,25 @@ impl BatchWriter {
         // What follows a batch that is being repeated fails with it, and closes with it.
         let follows_a_failure = !oldest && follows_from_failure(code);
         if class.is_retriable() || follows_a_failure {
-            return self.postpone(slot, &error);
+            self.postpone(slot, &error)?;
+            self.take_leader_hint(slot, &answer.current_leader);
+            return Ok(());
         }
         Err(self.fail(error))
+    }
+
+    /// A leader that names its successor spares us the question.
+    fn take_leader_hint(&mut self, slot: usize, leader: &LeaderIdAndEpoch) {
+        if leader.leader_id.0 < 0 {
+            return;
+        }
+        let (to, epoch) = (NodeId(leader.leader_id.0), LeaderEpoch(leader.leader_epoch));
+        let topic = &mut self.topics[self.slots[slot].topic];
+        self.client.leader_moved(topic.info.topic_id, self.slots[slot].partition, to, epoch);
+        let known = self.client.metadata().topic_by_id(topic.info.topic_id);
+        if let Some(info) = known.filter(|info| info.leader(self.slots[slot].partition) == Some(to)) {
+            (topic.info, topic.stale) = (info, false);
+        }
     }
 
     /// Pauses a partition before its batches are sent again.

@@ -7,9 +7,10 @@ use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProdu
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::NodeId;
 
-use super::{BatchWriter, Sent};
+use super::{BatchWriter, Sent, Slot, TopicSlots};
 use crate::client::topic_name;
 use crate::connection::Connection;
+use crate::metadata::TopicInfo;
 use crate::{Error, Result};
 
 impl BatchWriter {
@@ -47,27 +48,54 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Looks the leaders up again where a broker or connection said that they moved.
+    /// Looks topics up again where a broker or connection said that leaders moved, and where what we know is old.
     async fn refresh_stale(&mut self) -> Result<()> {
-        let stale: Vec<Arc<str>> =
-            self.topics.iter().filter(|topic| topic.stale).map(|topic| Arc::clone(&topic.name)).collect();
-        if stale.is_empty() {
+        let now = self.client.env().clock.now();
+        let age_max = self.client.config().metadata_age_max;
+        let is_due = |topic: &TopicSlots| topic.stale || now >= topic.asked_at + age_max;
+        let due: Vec<usize> = (0..self.topics.len()).filter(|index| is_due(&self.topics[*index])).collect();
+        if due.is_empty() {
             return Ok(());
         }
-        let names: Vec<&str> = stale.iter().map(|name| &**name).collect();
+        let names: Vec<Arc<str>> = due.iter().map(|index| Arc::clone(&self.topics[*index].name)).collect();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         match self.client.refresh_topics(&names).await {
             Ok(()) => {}
             // The partitions' own pauses bring us back here.
             Err(error) if error.is_retriable() => return Ok(()),
             Err(error) => return Err(self.fail(error)),
         }
-        for topic in self.topics.iter_mut().filter(|topic| topic.stale) {
-            topic.stale = false;
-            match self.client.metadata().topic(&topic.name) {
-                Some(info) if info.topic_id == topic.info.topic_id => topic.info = info,
-                // Deleted, or deleted and created again: the batches answer for it when their time is up.
-                Some(_) | None => {}
+        for index in due {
+            let topic = &mut self.topics[index];
+            (topic.stale, topic.asked_at) = (false, now);
+            // Deleted topics answer for themselves: their batches fail when their time is up.
+            let known = self.client.metadata().topic(&topic.name);
+            if let Some(info) = known {
+                self.adopt(index, info)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Takes over what is known of a topic now: leaders, and partitions that were added.
+    ///
+    /// A topic that was deleted and created again is another topic: what this identity wrote to the first is gone.
+    pub(super) fn adopt(&mut self, index: usize, info: Arc<TopicInfo>) -> Result<()> {
+        let topic = &mut self.topics[index];
+        let is_another = topic.info.topic_id != info.topic_id;
+        let count = topic.slots.len().max(info.partitions.len());
+        topic.slots.resize(count, None);
+        topic.info = info;
+        let is_written = |slot: &Slot| slot.topic == index && !slot.is_untouched();
+        if is_another && self.slots.iter().any(is_written) {
+            let transactional = self.identity.as_ref().is_some_and(|id| id.transactional_id.is_some());
+            let kind = if transactional { ErrorKind::Abort } else { ErrorKind::InvalidInput };
+            let context = format!(
+                "topic '{}' was deleted and created again while it was written to; what was written to the first one \
+                 is gone",
+                self.topics[index].name
+            );
+            return Err(self.fail(Error::new(kind, context)));
         }
         Ok(())
     }
@@ -152,8 +180,11 @@ impl BatchWriter {
                 topics
                     .into_iter()
                     .map(|(topic, partitions)| {
+                        // The name up to version 12, the id from 13 on: then a topic that was created again refuses
+                        // what was meant for the first.
                         TopicProduceData::default()
                             .with_name(topic_name(&self.topics[topic].name))
+                            .with_topic_id(self.topics[topic].info.topic_id.0)
                             .with_partition_data(partitions)
                     })
                     .collect(),

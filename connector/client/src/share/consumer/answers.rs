@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
+use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex, TopicId};
 use sharestream_base::{ErrorKind, HostPort, Instant};
 use sharestream_wire::KafkaError;
 use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeResponse;
@@ -12,6 +12,7 @@ use sharestream_wire::messages::share_fetch::ShareFetchResponse;
 
 use super::ShareConsumer;
 use super::routing::ROUTE_PAUSE;
+use crate::client::Client;
 use crate::error::{ErrorClass, classify};
 use crate::share::acknowledge::AckResult;
 use crate::share::acquired::ShareRecords;
@@ -28,10 +29,15 @@ impl ShareConsumer {
             leader.acknowledging = false;
         }
         match answer {
-            Answer::Fetch { opening, answer: Ok((response, arrived)) } => {
+            Answer::Fetch { opening, sent, answer: Ok((response, arrived)) } => {
+                self.take_acknowledged_by_fetch(sent, &response);
                 self.take_fetch(node, opening, response, arrived)
             }
-            Answer::Fetch { opening: _, answer: Err(error) } => self.request_failed(node, error),
+            Answer::Fetch { opening: _, sent, answer: Err(error) } => {
+                // They may have been taken; the records that were not come back.
+                self.results.extend(failed(sent, KafkaError::NETWORK_EXCEPTION));
+                self.request_failed(node, error)
+            }
             Answer::Acknowledge(sent, Ok(response)) => {
                 self.take_acknowledge(node, sent, &response);
                 Ok(())
@@ -42,6 +48,26 @@ impl ShareConsumer {
                 self.request_failed(node, error)
             }
         }
+    }
+
+    /// The results of acknowledgements that went with a fetch.
+    fn take_acknowledged_by_fetch(&mut self, sent: SentBatches, response: &ShareFetchResponse) {
+        if response.error_code != 0 {
+            self.results.extend(failed(sent, KafkaError(response.error_code)));
+            return;
+        }
+        let partitions = response.responses.iter().flat_map(|topic| {
+            topic.partitions.iter().map(|partition| {
+                let key = (TopicId(topic.topic_id), PartitionIndex(partition.partition_index));
+                (key, partition.acknowledge_error_code)
+            })
+        });
+        let codes: BTreeMap<PartitionKey, i16> = partitions.collect();
+        self.push_results(sent, |key| match codes.get(key) {
+            Some(0) => None,
+            Some(code) => Some(KafkaError(*code)),
+            None => Some(KafkaError::UNKNOWN_SERVER_ERROR),
+        });
     }
 
     fn take_fetch(
@@ -88,18 +114,38 @@ impl ShareConsumer {
                 return Err(error);
             }
             tracing::debug!(%error, "partition could not be fetched");
-            if let Some((to, epoch)) = leader {
-                self.client.leader_moved(key.0, key.1, to, epoch);
-            }
             if error.class() == ErrorClass::RefreshMetadata {
-                self.stale.insert(key.0);
-                self.route_at = Some(self.client.env().clock.now() + ROUTE_PAUSE);
+                self.leader_is_elsewhere(key, leader, ROUTE_PAUSE);
             }
             if !found_some {
                 self.pause(node, error)?;
             }
         }
         Ok(())
+    }
+
+    /// A partition has another leader: the one that the answer names, or one to be asked for.
+    fn leader_is_elsewhere(
+        &mut self,
+        key: PartitionKey,
+        hint: Option<(NodeId, LeaderEpoch)>,
+        pause: Duration,
+    ) {
+        let leader_of = |client: &Client| {
+            let topic = client.metadata().topic_by_id(key.0);
+            topic.and_then(|topic| topic.leader(key.1))
+        };
+        let before = leader_of(&self.client);
+        if let Some((to, epoch)) = hint {
+            self.client.leader_moved(key.0, key.1, to, epoch);
+        }
+        let now = self.client.env().clock.now();
+        if hint.is_some() && leader_of(&self.client) != before {
+            self.route_at = Some(now);
+        } else {
+            self.stale.insert(key.0);
+            self.route_at = Some(now + pause);
+        }
     }
 
     fn fetch_refused(&mut self, node: NodeId, opening: bool, error: Error) -> Result<()> {
@@ -145,14 +191,20 @@ impl ShareConsumer {
             }
             return;
         }
+        for endpoint in &response.node_endpoints {
+            let port = u16::try_from(endpoint.port).unwrap_or(0);
+            self.client.learn_node(NodeId(endpoint.node_id), HostPort::new(endpoint.host.as_str(), port));
+        }
         let mut codes = BTreeMap::new();
         for topic in &response.responses {
             for partition in &topic.partitions {
                 let key = (TopicId(topic.topic_id), PartitionIndex(partition.partition_index));
                 codes.insert(key, partition.error_code);
                 if classify(partition.error_code) == ErrorClass::RefreshMetadata {
-                    self.stale.insert(key.0);
-                    self.route_at = Some(self.client.env().clock.now());
+                    let leader = &partition.current_leader;
+                    let hint = (NodeId(leader.leader_id), LeaderEpoch(leader.leader_epoch));
+                    let hint = (leader.leader_epoch > 0).then_some(hint);
+                    self.leader_is_elsewhere(key, hint, Duration::ZERO);
                 }
             }
         }
@@ -203,4 +255,14 @@ impl ShareConsumer {
             }
         }
     }
+}
+
+/// Acknowledgements that failed with one code.
+pub(super) fn failed(sent: SentBatches, code: KafkaError) -> impl Iterator<Item = AckResult> {
+    sent.into_iter().map(move |((topic_id, partition), batches)| AckResult {
+        topic_id,
+        partition,
+        batches,
+        error: Some(code),
+    })
 }

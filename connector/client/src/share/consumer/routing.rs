@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sharestream_base::Instant;
-use sharestream_base::ids::NodeId;
+use sharestream_base::ids::{NodeId, TopicId};
 use sharestream_wire::KafkaError;
 
 use super::ShareConsumer;
@@ -78,6 +78,7 @@ impl ShareConsumer {
         }
         self.refresh_stale(now).await?;
         let mut by_leader: BTreeMap<NodeId, BTreeSet<PartitionKey>> = BTreeMap::new();
+        let mut leaderless = false;
         for key in &self.assignment {
             let leader = self.client.metadata().topic_by_id(key.0).and_then(|topic| topic.leader(key.1));
             match leader {
@@ -87,9 +88,14 @@ impl ShareConsumer {
                 // A topic that was deleted is taken from the assignment by the group; until then we ask now and then.
                 None => {
                     self.stale.insert(key.0);
-                    self.route_at = Some(now + ROUTE_PAUSE);
+                    leaderless = true;
                 }
             }
+        }
+        if leaderless {
+            self.route_at = Some(now + self.next_route_pause());
+        } else if self.stale.is_empty() {
+            self.route_backoff = None;
         }
         for (node, leader) in &mut self.leaders {
             leader.wanted = by_leader.remove(node).unwrap_or_default();
@@ -104,19 +110,27 @@ impl ShareConsumer {
     /// Asks for the leaders of topics whose leaders moved.
     async fn refresh_stale(&mut self, now: Instant) -> Result<()> {
         self.route_at = None;
-        for topic_id in self.stale.clone() {
-            match self.client.refresh_topic_id(topic_id).await {
-                Ok(()) => {
-                    self.stale.remove(&topic_id);
-                }
-                Err(error) if error.is_retriable() => {
-                    tracing::debug!(%error, "metadata is not to be had");
-                    self.route_at = Some(now + ROUTE_PAUSE);
-                }
-                Err(error) => return Err(error),
+        if self.stale.is_empty() {
+            return Ok(());
+        }
+        let stale: Vec<TopicId> = self.stale.iter().copied().collect();
+        match self.client.refresh_topic_ids(&stale).await {
+            Ok(()) => self.stale.clear(),
+            Err(error) if error.is_retriable() => {
+                tracing::debug!(%error, "metadata is not to be had");
+                self.route_at = Some(now + self.next_route_pause());
             }
+            Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// The pause before leaders are looked up again. There is no last one: while a partition has no leader the others are
+    /// read, and only the group takes it away.
+    fn next_route_pause(&mut self) -> Duration {
+        let client = &self.client;
+        let backoff = self.route_backoff.get_or_insert_with(|| client.backoff().starting_with(ROUTE_PAUSE));
+        backoff.next_pause().unwrap_or(client.config().retry.max)
     }
 
     /// Locks stay with the leader that gave them; where another leads now, they are lost.
@@ -134,11 +148,9 @@ impl ShareConsumer {
                 .collect();
             for key in gone {
                 leader.held.remove(&key);
-                if let Some(mut unsent) = leader.to_send.remove(&key) {
-                    moved.push((key, Some(unsent.take(|_| true))));
-                } else {
-                    moved.push((key, None));
-                }
+                leader.separate(true);
+                let unsent = leader.to_send.remove(&key).map(|mut unsent| unsent.take(|_| true));
+                moved.push((key, unsent));
             }
         }
         for (key, unsent) in moved {

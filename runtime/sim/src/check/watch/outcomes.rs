@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sharestream_base::ids::{Offset, PartitionIndex, ProducerId, TopicId};
+use sharestream_base::ids::{JobEpoch, Offset, PartitionIndex, ProducerId, TopicId};
 use sharestream_broker::inspect::{BatchView, Fate, TransactionView};
 use sharestream_core::decision::Decision;
-use sharestream_kafka::outcome::LogEntry;
+use sharestream_kafka::outcome::{LogEntry, OutcomeRecord};
 
 use crate::check::Place;
 
@@ -15,6 +15,8 @@ pub(super) struct OutcomeWatch {
     outcomes: BTreeMap<(PartitionIndex, Offset), Outcome>,
     /// Outcomes that accept a source record, whatever became of them.
     accepted: BTreeMap<(TopicId, Place), Vec<(PartitionIndex, Offset)>>,
+    /// Incarnations by replica, in order of their owner records.
+    owners: BTreeMap<String, Vec<JobEpoch>>,
 }
 
 #[derive(Debug)]
@@ -36,17 +38,30 @@ impl OutcomeWatch {
             self.outcomes.insert(key, Outcome { producer_id, fate: batch.fate });
             for record in batch.records() {
                 let (Some(name), Some(value)) = (record.key, record.value) else { continue };
-                if let Ok(LogEntry::Outcome(outcome)) = LogEntry::decode(&name, &value) {
-                    for part in &outcome.partitions {
-                        let accepted = part.ranges.iter().filter(|range| range.decision == Decision::Accept);
-                        for offset in accepted.flat_map(|range| range.first.0..=range.last.0) {
-                            let place = Place { partition: part.partition.0, offset };
-                            self.accepted.entry((part.topic_id, place)).or_default().push(key);
-                        }
+                match LogEntry::decode(&name, &value) {
+                    Ok(LogEntry::Outcome(outcome)) => self.take(key, &outcome),
+                    Ok(LogEntry::Owner(owner)) => {
+                        self.owners.entry(owner.instance).or_default().push(owner.job_epoch);
                     }
+                    Ok(LogEntry::Mode(_) | LogEntry::Unknown) | Err(_) => {}
                 }
             }
         }
+    }
+
+    fn take(&mut self, key: (PartitionIndex, Offset), outcome: &OutcomeRecord) {
+        for part in &outcome.partitions {
+            let accepted = part.ranges.iter().filter(|range| range.decision == Decision::Accept);
+            for offset in accepted.flat_map(|range| range.first.0..=range.last.0) {
+                let place = Place { partition: part.partition.0, offset };
+                self.accepted.entry((part.topic_id, place)).or_default().push(key);
+            }
+        }
+    }
+
+    /// Incarnations of a replica, in order of their owner records.
+    pub(super) fn owners(&self, instance: &str) -> &[JobEpoch] {
+        self.owners.get(instance).map_or(&[], Vec::as_slice)
     }
 
     /// Why an acknowledged record must not be acknowledged, if so: no transaction that accepts it was decided to commit.

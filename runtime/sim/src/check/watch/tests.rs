@@ -262,7 +262,9 @@ fn a_leader_passes_only_what_is_done_durably() {
 fn outcome(fate: Fate) -> BatchView {
     use sharestream_core::commit::AckMode;
     use sharestream_core::decision::{DecidedRange, Decision};
-    use sharestream_kafka::outcome::{FORMAT_VERSION, OutcomeCounts, OutcomePartition, OutcomeRecord};
+    use sharestream_kafka::outcome::{
+        FORMAT_VERSION, OutcomeCounts, OutcomePartition, OutcomeRecord, ReplayGeneration,
+    };
     use sharestream_wire::records::{BatchBuilder, BatchMeta};
 
     let range = DecidedRange { first: Offset(1), last: Offset(1), decision: Decision::Accept };
@@ -287,6 +289,7 @@ fn outcome(fate: Fate) -> BatchView {
         producer_epoch: ProducerEpoch(5),
         deadline_ms: 0,
         counts: OutcomeCounts::default(),
+        generation: ReplayGeneration::default(),
     };
     let mut builder = BatchBuilder::default();
     let (key, value) = (record.key(), record.encode().unwrap());

@@ -1,0 +1,64 @@
+//! What of a delivery is decided already: it is acknowledged as it was decided, and does not enter the job. Pure.
+
+use sharestream_base::ids::Offset;
+use sharestream_client::{AcquiredPartition, AcquiredRange};
+use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
+
+use super::view::View;
+
+/// Offsets that were taken out of deliveries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    /// Decided by a committed claim.
+    pub(crate) already_decided: u64,
+    /// Below the floor, where the claims are gone.
+    pub(crate) below_floor: u64,
+}
+
+/// Takes out of `acquired` what the view knows as decided, and gives it with the decisions. Below the floor the decision
+/// itself is gone; ACCEPT is as final as any.
+///
+/// The view must have been caught up since the member joined (R4): an older one may not know of a reset.
+pub(crate) fn take_decided(
+    view: &View,
+    acquired: &mut AcquiredPartition,
+    dropped: &mut Dropped,
+) -> Vec<(SourcePartition, DecidedRange)> {
+    let source = SourcePartition { topic_id: acquired.topic_id, partition: acquired.partition };
+    let floor = view.floor(source);
+    let mut decided = Vec::new();
+    let is_touched = |range: &AcquiredRange| {
+        floor.is_some_and(|floor| range.first < floor)
+            || view.committed().overlaps(source, range.first, range.last)
+    };
+    if !acquired.acquired.iter().any(is_touched) {
+        return decided;
+    }
+    let mut left = Vec::with_capacity(acquired.acquired.len());
+    for range in std::mem::take(&mut acquired.acquired) {
+        let mut next = range.first;
+        if let Some(floor) = floor.filter(|floor| next < *floor) {
+            let last = range.last.min(floor.plus(-1));
+            decided.push((source, DecidedRange { first: next, last, decision: Decision::Accept }));
+            dropped.below_floor += length(next, last);
+            next = last.next();
+        }
+        for part in view.committed().within(source, next, range.last) {
+            if next < part.first {
+                left.push(AcquiredRange { first: next, last: part.first.plus(-1), ..range });
+            }
+            decided.push((source, part));
+            dropped.already_decided += length(part.first, part.last);
+            next = part.last.next();
+        }
+        if next <= range.last {
+            left.push(AcquiredRange { first: next, ..range });
+        }
+    }
+    acquired.acquired = left;
+    decided
+}
+
+fn length(first: Offset, last: Offset) -> u64 {
+    (last.0 - first.0 + 1).unsigned_abs()
+}

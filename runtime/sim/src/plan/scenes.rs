@@ -1,0 +1,266 @@
+//! Scenes: faults that begin at a moment of the protocol and not at a time.
+//!
+//! The windows in which a mistake shows are milliseconds wide: between a stage and its marker, between a decision and
+//! its last marker, between an owner record and the transactional ids. Faults at random times hardly ever meet them. A
+//! scene waits for such a moment and draws the rest: which process stands still, for how long, what else breaks.
+
+use std::time::Duration;
+
+use sharestream_core::commit::CommitStep;
+
+use super::draw::Dice;
+use super::{Fault, Moment, MovedTopic, Plan, Request, TimedFault, Way};
+
+/// Steps between the stage and the end of a transaction.
+const STAGED: [CommitStep; 2] = [CommitStep::AfterStaging, CommitStep::BeforeEndTxn];
+const WAYS: [Way; 3] = [Way::Both, Way::There, Way::Back];
+const MOVED: [MovedTopic; 5] = [
+    MovedTopic::Source,
+    MovedTopic::Output,
+    MovedTopic::Outcome,
+    MovedTopic::ShareState,
+    MovedTopic::TransactionState,
+];
+
+/// The faults of one scene, which waits for its moment from `at` on.
+pub(super) fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFault> {
+    let scene = Scene { dice, plan, worker: dice.index(plan.workers.len()) };
+    match dice.between(0, 13) {
+        0 | 1 => vec![scene.at(at, scene.staged_and_moved())],
+        2 => vec![scene.at(at, scene.staged_for_long())],
+        3..=5 => vec![scene.at(at, scene.decided_without_a_participant())],
+        6 | 7 => vec![scene.at(at, scene.late_stage())],
+        8 => vec![scene.at(at, scene.unknown_end())],
+        9 => vec![scene.at(at, scene.open_while_another_recovers())],
+        10 | 11 => scene.late_start(at),
+        12 => vec![scene.at(at, scene.broker_request())],
+        _ => vec![scene.at(at, scene.any_step())],
+    }
+}
+
+struct Scene<'a> {
+    dice: &'a Dice,
+    plan: &'a Plan,
+    worker: usize,
+}
+
+impl Scene<'_> {
+    fn at(&self, at: Duration, fault: Fault) -> TimedFault {
+        TimedFault { at, fault }
+    }
+
+    fn when(&self, moment: Moment, hold: Duration, then: Vec<TimedFault>) -> Fault {
+        Fault::When { moment, hold, then }
+    }
+
+    fn step(&self, step: CommitStep) -> Moment {
+        Moment::Step { worker: self.worker, step }
+    }
+
+    /// At once, or a little later.
+    fn soon(&self, fault: Fault) -> TimedFault {
+        let at = match self.dice.between(0, 2) {
+            0 => Duration::ZERO,
+            1 => self.dice.ms(1, 20),
+            _ => self.dice.ms(20, 1_000),
+        };
+        self.at(at, fault)
+    }
+
+    fn node(&self) -> usize {
+        self.dice.index(self.plan.nodes)
+    }
+
+    fn way(&self) -> Way {
+        self.dice.pick(&WAYS)
+    }
+
+    /// Most partitions of a topic have nothing to do with the moment, so mostly all move.
+    fn move_leader(&self, topic: MovedTopic) -> Fault {
+        let one = self.dice.chance(25).then(|| i32::try_from(self.dice.between(0, 7)).unwrap_or(0));
+        Fault::MoveLeader { topic, partition: one }
+    }
+
+    fn kill_node(&self) -> Fault {
+        Fault::KillNode { node: self.node(), down: self.dice.ms(100, 15_000) }
+    }
+
+    /// A node is silent: it stands still, or does not reach another.
+    fn silent_node(&self, lasts: Duration) -> Fault {
+        let (from, to) = (self.node(), self.node());
+        if from == to || self.dice.chance(50) {
+            Fault::PauseNode { node: from, lasts }
+        } else {
+            Fault::CutNodes { from, to, lasts, way: self.way() }
+        }
+    }
+
+    /// Something at the brokers that lasts as long as it happens to.
+    fn broker_fault(&self) -> Fault {
+        match self.dice.between(0, 3) {
+            0 => self.kill_node(),
+            1 => self.silent_node(self.dice.outage()),
+            _ => self.move_leader(self.dice.pick(&MOVED)),
+        }
+    }
+
+    /// Between stage and marker a leader changes or dies.
+    fn staged_and_moved(&self) -> Fault {
+        let topic = self.dice.pick(&[
+            MovedTopic::Source,
+            MovedTopic::Source,
+            MovedTopic::ShareState,
+            MovedTopic::TransactionState,
+        ]);
+        let first = if self.dice.chance(70) { self.move_leader(topic) } else { self.kill_node() };
+        let mut then = vec![self.at(Duration::ZERO, first)];
+        if self.dice.chance(30) {
+            then.push(self.soon(self.broker_fault()));
+        }
+        self.when(self.step(self.dice.pick(&STAGED)), self.dice.ms(1, 3_000), then)
+    }
+
+    /// The end of a transaction comes later than the locks of its records would have expired.
+    fn staged_for_long(&self) -> Fault {
+        let lasts = self.plan.group.lock_duration + self.dice.ms(0, 8_000);
+        let node = self.node();
+        match self.dice.between(0, 2) {
+            0 => self.when(self.step(self.dice.pick(&STAGED)), lasts, Vec::new()),
+            1 => {
+                let cut = Fault::Cut { worker: self.worker, node, lasts, way: Way::There };
+                self.when(self.step(CommitStep::BeforeEndTxn), Duration::ZERO, vec![self.soon_or_now(cut)])
+            }
+            _ => {
+                let pause = Fault::PauseNode { node, lasts };
+                self.when(self.step(CommitStep::BeforeEndTxn), Duration::ZERO, vec![self.soon_or_now(pause)])
+            }
+        }
+    }
+
+    fn soon_or_now(&self, fault: Fault) -> TimedFault {
+        let at = if self.dice.chance(70) { Duration::ZERO } else { self.dice.ms(1, 5) };
+        self.at(at, fault)
+    }
+
+    /// The end is decided, and somebody cannot be told, for longer than a transaction may last; or its coordinator
+    /// changes meanwhile.
+    fn decided_without_a_participant(&self) -> Fault {
+        let step = self.dice.pick(&[CommitStep::BeforeEndTxn, CommitStep::DuringEndTxn]);
+        let is_long = self.dice.chance(60);
+        let lasts = if is_long { self.dice.ms(45_000, 80_000) } else { self.dice.ms(500, 12_000) };
+        let mut then = vec![self.soon_or_now(self.silent_node(lasts))];
+        if !is_long || self.dice.chance(20) {
+            let change = if self.dice.chance(75) {
+                self.move_leader(MovedTopic::TransactionState)
+            } else {
+                self.kill_node()
+            };
+            then.push(self.at(self.dice.ms(2, 1_000), change));
+        }
+        self.when(self.step(step), Duration::ZERO, then)
+    }
+
+    /// A stage is on its way for longer than its transaction lasts.
+    fn late_stage(&self) -> Fault {
+        let lasts = if self.dice.chance(60) { self.dice.ms(8_000, 25_000) } else { self.dice.ms(25_000, 60_000) };
+        let (then, hold) = (vec![self.soon_or_now(self.silent_node(lasts))], Duration::ZERO);
+        match self.dice.between(0, 3) {
+            0 => {
+                self.when(Moment::NodeSends { request: Request::WriteShareGroupState }, hold, then)
+            }
+            1 => {
+                let request = Request::TxnShareAcknowledge;
+                self.when(Moment::WorkerSends { worker: self.worker, request }, hold, then)
+            }
+            _ => {
+                let step =
+                    self.dice.pick(&[CommitStep::BeforeStaging, CommitStep::BetweenStagedLeaders]);
+                self.when(self.step(step), hold, then)
+            }
+        }
+    }
+
+    /// EndTxn has no answer for as long as it is asked for, and then everything is well again.
+    fn unknown_end(&self) -> Fault {
+        let step = self.dice.pick(&[CommitStep::BeforeEndTxn, CommitStep::DuringEndTxn]);
+        let (node, lasts) = (self.node(), self.dice.ms(9_500, 13_000));
+        let way = self.dice.pick(&[Way::Back, Way::Back, Way::Both]);
+        let cut = Fault::Cut { worker: self.worker, node, lasts, way };
+        let mut then = vec![self.soon_or_now(cut)];
+        if self.dice.chance(60) {
+            // Whoever drains does not open the next epoch: this one is followed by the last.
+            let stop = Fault::StopWorker { worker: self.worker, down: self.dice.ms(1, 5_000) };
+            then.push(self.at(self.dice.ms(1, 9_000), stop));
+        }
+        self.when(self.step(step), Duration::ZERO, then)
+    }
+
+    /// A transaction is open in the outcome partition while another replica starts.
+    fn open_while_another_recovers(&self) -> Fault {
+        let steps = [CommitStep::AfterOutcome, CommitStep::BeforeStaging, CommitStep::AfterStaging];
+        let other = self.dice.index(self.plan.workers.len());
+        let (down, power) = (self.dice.ms(1, 2_000), self.dice.chance(30));
+        let kill = Fault::KillWorker { worker: other, down, power };
+        let at = self.dice.ms(0, 3_000);
+        self.when(self.step(self.dice.pick(&steps)), self.dice.ms(2_000, 30_000), vec![self.at(at, kill)])
+    }
+
+    /// An incarnation stands still while it takes the job over, another one starts, and the first comes back.
+    fn late_start(&self, at: Duration) -> Vec<TimedFault> {
+        let (dice, worker) = (self.dice, self.worker);
+        let request = dice.pick(&[
+            Request::ListOffsets,
+            Request::Produce,
+            Request::FindCoordinator,
+            Request::InitProducerId,
+        ]);
+        let lasts = match dice.between(0, 3) {
+            0 | 1 => dice.ms(150, 1_000),
+            2 => dice.ms(1_000, 6_000),
+            _ => dice.outage(),
+        };
+        let zombie = self.at(Duration::ZERO, Fault::Zombie { worker, lasts });
+        let begin = Fault::KillWorker { worker, down: dice.ms(1, 1_000), power: dice.chance(20) };
+        let moment = Moment::WorkerSends { worker, request };
+        vec![
+            self.at(at, begin),
+            self.at(at + Duration::from_millis(1), self.when(moment, Duration::ZERO, vec![zombie])),
+        ]
+    }
+
+    /// Something breaks while one broker talks to another.
+    fn broker_request(&self) -> Fault {
+        let request = self.dice.pick(&[
+            Request::WriteTxnMarkers,
+            Request::WriteTxnMarkers,
+            Request::WriteShareGroupState,
+            Request::ReadShareGroupState,
+            Request::AddPartitionsToTxn,
+        ]);
+        let hold = if self.dice.chance(60) { Duration::ZERO } else { self.dice.ms(1, 3_000) };
+        let mut then = vec![self.soon_or_now(self.broker_fault())];
+        if self.dice.chance(30) {
+            then.push(self.soon(self.broker_fault()));
+        }
+        self.when(Moment::NodeSends { request }, hold, then)
+    }
+
+    /// Anything, at any step.
+    fn any_step(&self) -> Fault {
+        let hold = if self.dice.chance(40) { Duration::ZERO } else { self.dice.outage() };
+        let worker = self.dice.index(self.plan.workers.len());
+        let store = Fault::Store {
+            lasts: self.dice.ms(100, 5_000),
+            failed_percent: self.dice.pick(&[0, 50, 100]),
+            lost_percent: self.dice.pick(&[0, 50, 100]),
+            delay_max: self.dice.ms(4, 1_000),
+        };
+        let fault = match self.dice.between(0, 4) {
+            0 => Fault::Reset { worker },
+            1 => Fault::Cut { worker, node: self.node(), lasts: self.dice.outage(), way: self.way() },
+            2 | 3 if self.plan.workers.iter().any(|worker| worker.has_store) => store,
+            _ => self.broker_fault(),
+        };
+        self.when(self.step(self.dice.pick(&CommitStep::ALL)), hold, vec![self.soon(fault)])
+    }
+}
