@@ -223,11 +223,6 @@ impl Client {
         self.inner.coordinators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brokers of the cluster that are up, as it last told.
-    pub fn broker_count(&self) -> usize {
-        self.metadata().nodes().count()
-    }
-
     /// Every broker known.
     pub(crate) fn nodes(&self) -> Vec<NodeId> {
         self.metadata().nodes().map(|(node, _)| node).collect()

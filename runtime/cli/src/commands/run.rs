@@ -94,7 +94,7 @@ async fn prepare(
     let mut config = settings::kafka_config(job, &bootstrap, crash_step);
     // The outcomes are what recovery and `verify` believe: they must outlive a broker where there are several.
     config.outcome_replication_factor =
-        i16::try_from(client.broker_count().clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1);
+        i16::try_from(client.admin().node_count().clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1);
     let kafka = KafkaJob::connect(env.clone(), config).await?;
     let caught_up = if args.until_caught_up {
         let watch = CaughtUp::from_here(client, &job.source.group, &job.source.topics).await?;

@@ -76,7 +76,7 @@ impl Place {
 
     /// Creates the topics of the job, each with as many replicas as make sense.
     pub(crate) async fn create_topics(&self, job: &JobFile) -> anyhow::Result<()> {
-        let replicas = self.client.broker_count().clamp(1, REPLICAS_MAX);
+        let replicas = self.client.admin().node_count().clamp(1, REPLICAS_MAX);
         for topic in topics(job) {
             let mut wanted = NewTopic::new(topic, PARTITIONS);
             wanted.replication = i16::try_from(replicas)?;

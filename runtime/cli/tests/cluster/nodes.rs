@@ -52,6 +52,9 @@ impl Cluster {
     /// Starts a cluster of `version`; its nodes take the ports from `port` on, in steps of ten.
     pub(crate) async fn start(launcher: &Path, version: &str, port: u16) -> Cluster {
         let env = Env::system();
+        for node in 1..=NODES {
+            free(&env, port + 10 * (node - 1)).await;
+        }
         let temporary = tempfile::Builder::new().prefix("sharestream-cluster-").tempdir().unwrap();
         // A cluster lives in a static, which is never dropped: the undertaker removes the folder too.
         let folder = temporary.keep();
@@ -155,7 +158,7 @@ impl Cluster {
             let missing = self.tool("TopicCommand", &arguments).await;
             // Asked for afresh: an empty list of topics refreshes the list of brokers too.
             let brokers = match self.client.admin().list_topics().await {
-                Ok(_) => self.client.broker_count(),
+                Ok(_) => self.client.admin().node_count(),
                 Err(_) => 0,
             };
             if missing.as_ref().is_ok_and(|missing| missing.trim().is_empty()) && brokers == usize::from(NODES) {
@@ -211,9 +214,26 @@ impl Cluster {
     }
 }
 
-/// A client that knows these brokers.
+/// A client that knows these brokers; waits while they start.
 pub(crate) async fn connect(env: &Env, bootstrap: &str) -> Client {
-    Client::connect(env.clone(), ClientConfig::with_bootstrap(bootstrap).unwrap()).await.unwrap()
+    let deadline = env.clock.now() + WHOLE_WAIT_MAX;
+    loop {
+        let config = ClientConfig::with_bootstrap(bootstrap).unwrap();
+        match Client::connect(env.clone(), config).await {
+            Ok(client) => return client,
+            Err(error) => assert!(env.clock.now() < deadline, "{error}"),
+        }
+        env.clock.sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Waits until nobody listens on `port`: the cluster of a run before may still be on its way down.
+async fn free(env: &Env, port: u16) {
+    let deadline = env.clock.now() + WHOLE_WAIT_MAX;
+    while env.network.connect(&HostPort::new("127.0.0.1", port)).await.is_ok() {
+        assert!(env.clock.now() < deadline, "port {port} is taken");
+        env.clock.sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// Sends a signal; false when there is no such process.
