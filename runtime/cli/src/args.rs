@@ -54,6 +54,9 @@ pub(crate) struct Overrides {
     /// Checkpoint folder instead of the one in the job file
     #[arg(long, value_name = "DIR")]
     pub(crate) checkpoint_directory: Option<PathBuf>,
+    /// A setting instead of the one in the job file, such as source.brokers=HOST:PORT; may be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
 }
 
 /// `sharestream run`.
@@ -91,9 +94,15 @@ pub(crate) struct DemoArgs {
     /// Seed of the moments of death; the same seed gives the same plan
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Guarantee to run with
-    #[arg(long, value_enum, default_value = "transactional")]
+    /// Guarantee to run with; auto takes the strongest that the brokers can do
+    #[arg(long, value_enum, default_value = "auto")]
     pub(crate) mode: Mode,
+    /// Use these brokers (Apache Kafka 4.2 or later) and not an embedded one
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub(crate) brokers: Vec<HostPort>,
+    /// Keep the topics that were made on --brokers
+    #[arg(long, requires = "brokers")]
+    pub(crate) keep: bool,
     /// Print one JSON object and nothing else
     #[arg(long)]
     pub(crate) json: bool,
@@ -262,8 +271,12 @@ pub(crate) struct ReadArgs {
 /// Guarantee of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// Exactly once: writes and acknowledgements in one transaction
+    /// Exactly once by the best means that the brokers have, else refused
+    Auto,
+    /// Exactly once: writes and acknowledgements in one transaction (KIP-1289)
     Transactional,
+    /// Exactly once on Kafka 4.2 to 4.4, through a ledger
+    Ledger,
     /// A crash may double records
     AtLeastOnce,
 }
@@ -272,7 +285,9 @@ impl Mode {
     /// The word of the command line and of the job file.
     pub(crate) fn word(self) -> &'static str {
         match self {
+            Mode::Auto => "auto",
             Mode::Transactional => "transactional",
+            Mode::Ledger => "ledger",
             Mode::AtLeastOnce => "at-least-once",
         }
     }
@@ -384,6 +399,11 @@ mod tests {
         assert_eq!((demo.crashes, demo.mode, demo.json), (3, Mode::AtLeastOnce, true));
         let defaults = Cli::try_parse_from(["sharestream", "demo"]).unwrap().command;
         let Command::Demo(defaults) = defaults else { panic!("demo was asked for") };
-        assert_eq!((defaults.crashes, defaults.mode, defaults.seed), (12, Mode::Transactional, None));
+        assert_eq!((defaults.crashes, defaults.mode, defaults.seed), (12, Mode::Auto, None));
+        let outside = ["sharestream", "demo", "--brokers", "a:1,b:2", "--mode", "ledger", "--keep"];
+        let Command::Demo(outside) = Cli::try_parse_from(outside).unwrap().command else {
+            panic!("demo was asked for")
+        };
+        assert_eq!((outside.brokers.len(), outside.mode, outside.keep), (2, Mode::Ledger, true));
     }
 }

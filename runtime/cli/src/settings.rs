@@ -23,6 +23,8 @@ pub(crate) fn apply(job: &mut JobFile, overrides: &Overrides) {
         job.source.brokers = Brokers::Addresses(overrides.brokers.clone());
     }
     match overrides.mode {
+        Some(Mode::Auto) => job.ack_mode = AckModeSetting::Auto,
+        Some(Mode::Ledger) => job.ack_mode = AckModeSetting::Ledger,
         Some(Mode::Transactional) => job.ack_mode = AckModeSetting::Transactional,
         Some(Mode::AtLeastOnce) => job.ack_mode = AckModeSetting::AtLeastOnce,
         None => {}
@@ -52,8 +54,12 @@ pub(crate) fn kafka_config(
     config.mode = match job.ack_mode {
         AckModeSetting::Auto => AckModeChoice::Auto,
         AckModeSetting::Transactional => AckModeChoice::Transactional,
+        AckModeSetting::Ledger => AckModeChoice::Ledger,
         AckModeSetting::AtLeastOnce => AckModeChoice::AtLeastOnce,
     };
+    if let Some(topic) = &job.outcome_topic {
+        config.outcome_topic.clone_from(topic);
+    }
     // An epoch's transaction begins with its first write, may have to wait for the commit before it, then for its own
     // barrier and commit. Not longer: a dead job's open transaction holds up read-committed readers.
     config.commit_deadline = END_TXN_MAX;
@@ -67,7 +73,9 @@ pub(crate) fn kafka_config(
 pub(crate) fn job_options(job: &JobFile, drain_deadline: Duration) -> JobOptions {
     let defaults = JobOptions::default();
     let close_deadline = defaults.close_deadline.min(drain_deadline);
+    let records = job.checkpoint.records.unwrap_or(defaults.epoch_rows_max);
     defaults
+        .with_epoch_rows_max(records)
         .with_checkpoint_interval(job.checkpoint.interval)
         .with_barrier_alignment_timeout(BARRIER_MAX)
         .with_commit_deadline(COMMIT_MAX)

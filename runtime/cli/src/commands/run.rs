@@ -33,10 +33,13 @@ use crate::transform;
 /// Partitions of the topics that an embedded run creates.
 const EMBEDDED_PARTITIONS: i32 = 8;
 
+/// Replicas of the outcome topic that a run creates, where there are so many brokers.
+const OUTCOME_REPLICAS_MAX: usize = 3;
+
 /// Runs the job until it is drained, stopped, caught up, or fails.
 pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
     let mut signals = StopSignals::listen()?;
-    let mut job = job_file::load(&args.job)?;
+    let mut job = job_file::load(&args.job, &args.overrides.set)?;
     settings::apply(&mut job, &args.overrides);
     let mut reporter = Reporter::new(Style::choose(args.json), env.clock.clone());
     let control = JobControl::new();
@@ -88,7 +91,10 @@ async fn prepare(
     // Opened again by each attempt; here so that another job's folder is refused before anything starts.
     open_store(job).await?;
     let crash_step = args.crash_at.map(|crash| crash.step);
-    let config = settings::kafka_config(job, &bootstrap, crash_step);
+    let mut config = settings::kafka_config(job, &bootstrap, crash_step);
+    // The outcomes are what recovery and `verify` believe: they must outlive a broker where there are several.
+    config.outcome_replication_factor =
+        i16::try_from(client.admin().node_count().clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1);
     let kafka = KafkaJob::connect(env.clone(), config).await?;
     let caught_up = if args.until_caught_up {
         let watch = CaughtUp::from_here(client, &job.source.group, &job.source.topics).await?;

@@ -1,7 +1,7 @@
 //! `sharestream topic create|list`.
 
 use serde_json::json;
-use sharestream_base::Env;
+use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{Client, ClientConfig, NewTopic, OffsetSpec};
 
 use crate::args::{Connection, TopicCommand, TopicCreateArgs, TopicListArgs};
@@ -48,10 +48,7 @@ async fn list(env: Env, args: TopicListArgs) -> anyhow::Result<Exit> {
         if is_internal && !args.internal {
             continue;
         }
-        let start: i64 =
-            admin.list_offsets(&topic.name, &[], OffsetSpec::Earliest).await?.values().map(|o| o.0).sum();
-        let end: i64 =
-            admin.list_offsets(&topic.name, &[], OffsetSpec::Latest).await?.values().map(|o| o.0).sum();
+        let Some((start, end)) = bounds(&client, &topic.name).await? else { continue };
         if args.json {
             let offsets = end - start;
             let line = json!({
@@ -74,4 +71,17 @@ async fn list(env: Env, args: TopicListArgs) -> anyhow::Result<Exit> {
         output::line(&output::table(&["topic", "partitions", "offsets", "topic id"], rows));
     }
     Ok(Exit::Done)
+}
+
+/// Sums of the start and end offsets of a topic; `None` when it was deleted since it was listed.
+async fn bounds(client: &Client, topic: &str) -> anyhow::Result<Option<(i64, i64)>> {
+    let mut sums = [0, 0];
+    for (sum, spec) in sums.iter_mut().zip([OffsetSpec::Earliest, OffsetSpec::Latest]) {
+        match client.admin().list_offsets(topic, &[], spec).await {
+            Ok(offsets) => *sum = offsets.values().map(|offset| offset.0).sum(),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some((sums[0], sums[1])))
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(env: Env, args: VerifyArgs) -> anyhow::Result<Exit> {
 }
 
 async fn check(env: Env, args: &VerifyArgs) -> anyhow::Result<Report> {
-    let mut job = job_file::load(&args.job)?;
+    let mut job = job_file::load(&args.job, &args.overrides.set)?;
     settings::apply(&mut job, &args.overrides);
     let Brokers::Addresses(bootstrap) = &job.source.brokers else {
         bail!("brokers = \"embedded\" ended with the run, so there is nothing left to check; use --brokers");

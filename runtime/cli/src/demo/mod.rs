@@ -1,7 +1,7 @@
 //! `sharestream demo`: the flights job, killed again and again, and still right.
 //!
 //! ```text
-//! demo (this process)                broker (process)          worker (process, one after another)
+//! demo (this process)          broker (process or cluster)     worker (process, one after another)
 //!   loads a slice of the flights ------> log
 //!   starts a worker --------------------------------------------> runs the job, dies at step or moment k
 //!   ... until every death has happened, then the rest of the flights and a worker that may finish ...
@@ -10,37 +10,31 @@
 
 mod display;
 mod flights;
+mod place;
 mod plan;
 mod process;
 mod report;
 mod worker;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use serde_json::Value;
-use sharestream_base::{Env, HostPort};
-use sharestream_client::{Client, NewTopic, Producer, WriterConfig};
+use sharestream_base::Env;
+use sharestream_client::{Producer, WriterConfig};
 
 use self::display::Display;
 use self::flights::Flights;
+use self::place::Place;
 use self::plan::Death;
-use self::process::Process;
 use self::report::DemoReport;
 use self::worker::{Outcome, Workers};
-use crate::args::{DemoArgs, Overrides, step_name};
-use crate::commands::topic::client_config;
+use crate::args::{DemoArgs, step_name};
 use crate::commands::verify::SETTLE_MAX;
 use crate::exit::Exit;
-use crate::job_file::{self, JobFile};
 use crate::output::{self, Style};
-use crate::settings;
 use crate::signals::StopSignals;
 use crate::verify;
 
-/// Partitions of every topic of the demo.
-const PARTITIONS: i32 = 8;
 /// Pieces in which a slice is loaded while a worker runs.
 const PIECES: usize = 12;
 /// Violations that the table is followed by.
@@ -51,70 +45,79 @@ const PIECE_PAUSE: Duration = Duration::from_millis(40);
 /// Runs the demo. Exit: right, or not.
 pub(crate) async fn run(env: Env, args: DemoArgs) -> anyhow::Result<Exit> {
     let mut signals = StopSignals::listen()?;
-    tokio::select! {
-        exit = Box::pin(demo(env, args)) => exit,
-        // Dropping the demo kills its children.
+    let place = tokio::select! {
+        place = Box::pin(Place::open(&env, &args)) => place?,
+        () = signals.next() => return Ok(Exit::Interrupted),
+    };
+    let result = tokio::select! {
+        exit = Box::pin(demo(env, &args, &place)) => exit,
+        // Dropping the demo kills its workers.
         () = signals.next() => Ok(Exit::Interrupted),
+    };
+    // After a failure too: what was made on somebody's cluster does not stay.
+    let closed = place.close(args.keep).await;
+    let exit = result?;
+    if let Some(left) = closed? {
+        eprintln!("{left}");
     }
+    Ok(exit)
 }
 
-async fn demo(env: Env, args: DemoArgs) -> anyhow::Result<Exit> {
+async fn demo(env: Env, args: &DemoArgs, place: &Place) -> anyhow::Result<Exit> {
     let seed = args.seed.unwrap_or_else(|| env.rng.next_u64() % 1_000_000);
     let mut flights = Flights::unpack(args.records)?;
     let total = flights.left();
     let mut display = Display::new(Style::choose(args.json), total as u64);
     let folder = tempfile::Builder::new().prefix("sharestream-demo-").tempdir()?;
-    let (broker, address) = start_broker().await?;
     display.say(&format!(
-        "broker on {address}; {} flights, {} crashes, {}, seed {seed}",
+        "broker on {}; {} flights, {} crashes, {}, seed {seed}",
+        place.addresses,
         output::thousands(total as u64),
         args.crashes,
-        args.mode.word()
+        place.mode.word()
     ));
-    let job = write_job(folder.path(), &address, &args)?;
-    let client = Client::connect(env.clone(), client_config(std::slice::from_ref(&address))).await?;
-    let topics = [&job.source.topics[0], &job.sink.topic].into_iter().chain(&job.dead_letter_topic);
-    for topic in topics {
-        client.admin().create_topic(NewTopic::new(topic, PARTITIONS)).await?;
-    }
-    let mut producer = Producer::connect(client.clone(), WriterConfig::default()).await?;
-    let deaths = plan::deaths(seed, args.crashes, &plan::steps_of(args.mode), args.crash_at);
+    let job = place.write_job(folder.path())?;
+    place.create_topics(&job).await?;
+    let mut producer = Producer::connect(place.client.clone(), WriterConfig::default()).await?;
+    let deaths = plan::deaths(seed, args.crashes, &plan::steps_of(place.mode), args.crash_at);
     let slice = total / 2 / deaths.len().max(1);
     if deaths.is_empty() {
         let everything = flights.left();
         flights.load(&mut producer, &job.source.topics[0], everything).await?;
     }
-    let mut workers = Workers::new(&env.clock, &job, &args, folder.path());
+    let mut workers = Workers::new(&env.clock, &place.settings, folder.path());
     for (index, death) in deaths.iter().enumerate() {
         let load = load_in_pieces(&env, &mut flights, &mut producer, &job.source.topics[0], slice);
         let outcome = workers.run_until_death(*death, load, &mut display).await?;
-        let number = format!("{}/{}", index + 1, deaths.len());
-        display.say(&match (outcome, death) {
-            (Outcome::DiedAtStep { checkpoint }, Death::AtStep { step, .. }) => {
-                format!("crash {number}: killed {} (checkpoint {checkpoint})", step_name(*step))
-            }
-            (Outcome::NeverReached, Death::AtStep { step, .. }) => {
-                format!("crash {number}: {} was not reached, killed anyway", step_name(*step))
-            }
-            (_, Death::After(life)) => {
-                format!("crash {number}: killed {} ms after its start", life.as_millis())
-            }
-            (Outcome::DiedAtRandom, Death::AtStep { .. }) => format!("crash {number}: killed"),
-        });
+        display.say(&format!("crash {}/{}: {}", index + 1, deaths.len(), told(outcome, *death)));
     }
     let rest = flights.left();
     flights.load(&mut producer, &job.source.topics[0], rest).await?;
     workers.finish(&mut display).await?;
     display.say("checking");
-    let found = verify::verify(&client, &job, SETTLE_MAX).await.context("the check could not be made")?;
+    let found =
+        verify::verify(&place.client, &job, SETTLE_MAX).await.context("the check could not be made")?;
     display.finish();
-    broker.kill().await?;
-    let mut report = DemoReport::checked(args.mode.word(), seed, &found);
+    let mut report = DemoReport::checked(place.mode.word(), seed, &found);
     workers.complete(&mut report);
     if report.records_in + report.remaining != total as u64 {
         bail!("{} flights were loaded, but the check saw {}", total, report.records_in + report.remaining);
     }
     show(&report, &found, args.json)
+}
+
+/// A death in words.
+fn told(outcome: Outcome, death: Death) -> String {
+    match (outcome, death) {
+        (Outcome::DiedAtStep { checkpoint }, Death::AtStep { step, .. }) => {
+            format!("killed {} (checkpoint {checkpoint})", step_name(step))
+        }
+        (Outcome::NeverReached, Death::AtStep { step, .. }) => {
+            format!("{} was not reached, killed anyway", step_name(step))
+        }
+        (_, Death::After(life)) => format!("killed {} ms after its start", life.as_millis()),
+        (Outcome::DiedAtRandom, Death::AtStep { .. }) => "killed".to_owned(),
+    }
 }
 
 fn show(report: &DemoReport, found: &verify::Report, json: bool) -> anyhow::Result<Exit> {
@@ -135,25 +138,6 @@ fn show(report: &DemoReport, found: &verify::Report, json: bool) -> anyhow::Resu
         output::line(&report.verdict());
     }
     Ok(if report.is_right() { Exit::Done } else { Exit::Failed })
-}
-
-async fn start_broker() -> anyhow::Result<(Process, HostPort)> {
-    let arguments = ["broker", "--port", "0", "--json", "--with-parent"].map(str::to_owned);
-    let mut broker = Process::start("broker", &arguments)?;
-    let event = broker.event().await?;
-    let address = event.get("bootstrap").and_then(Value::as_str).context("the broker gave no address")?;
-    Ok((broker, address.parse()?))
-}
-
-/// Puts the example's job where the workers read it, and reads it as they will.
-fn write_job(folder: &Path, address: &HostPort, args: &DemoArgs) -> anyhow::Result<JobFile> {
-    let path = folder.join("job.toml");
-    std::fs::write(&path, flights::JOB).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut job = job_file::load(&path)?;
-    let overrides =
-        Overrides { brokers: vec![address.clone()], mode: Some(args.mode), checkpoint_directory: None };
-    settings::apply(&mut job, &overrides);
-    Ok(job)
 }
 
 async fn load_in_pieces(

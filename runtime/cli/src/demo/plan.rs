@@ -56,11 +56,11 @@ pub(crate) fn deaths(
     plan
 }
 
-/// The steps that a mode has: without transactions nothing is staged, so nothing comes between two staged leaders.
+/// The steps that a mode has: where acknowledgements are in no transaction nothing is staged, so nothing comes between two staged leaders.
 pub(crate) fn steps_of(mode: Mode) -> Vec<CommitStep> {
     let is_there = |step: &CommitStep| match mode {
         Mode::Transactional => true,
-        Mode::AtLeastOnce => *step != CommitStep::BetweenStagedLeaders,
+        Mode::Auto | Mode::Ledger | Mode::AtLeastOnce => *step != CommitStep::BetweenStagedLeaders,
     };
     CommitStep::ALL.into_iter().filter(is_there).collect()
 }

@@ -13,8 +13,7 @@ use super::display::Display;
 use super::plan::Death;
 use super::process::Process;
 use super::report::{DemoReport, Latencies};
-use crate::args::{DemoArgs, step_name};
-use crate::job_file::{Brokers, JobFile};
+use crate::args::step_name;
 
 /// A worker that does not come to its step so long after its last flight was loaded is killed anyway.
 const STEP_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -49,15 +48,12 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Workers for the job file in `folder`.
-    pub(crate) fn new(clock: &Clock, job: &JobFile, args: &DemoArgs, folder: &Path) -> Self {
+    /// Workers for the job file in `folder` with `settings` in place of what it says.
+    pub(crate) fn new(clock: &Clock, settings: &[String], folder: &Path) -> Self {
         let path: PathBuf = folder.join("job.toml");
         let mut arguments = vec!["run".to_owned(), path.display().to_string()];
-        if let Brokers::Addresses(addresses) = &job.source.brokers {
-            arguments
-                .extend(addresses.iter().flat_map(|address| ["--brokers".to_owned(), address.to_string()]));
-        }
-        arguments.extend(["--mode", args.mode.word(), "--json", "--with-parent"].map(str::to_owned));
+        arguments.extend(settings.iter().flat_map(|setting| ["--set".to_owned(), setting.clone()]));
+        arguments.extend(["--json", "--with-parent"].map(str::to_owned));
         Workers {
             clock: clock.clone(),
             arguments,

@@ -6,6 +6,7 @@ mod model;
 mod reader;
 mod report;
 mod sections;
+mod set;
 mod suggest;
 #[cfg(test)]
 mod tests;
@@ -19,29 +20,33 @@ use crate::failure::UnreadableInput;
 pub(crate) use model::{AckModeSetting, Brokers, JobFile};
 pub(crate) use report::JobFileError;
 
-/// Reads the job file at `path`.
-pub(crate) fn load(path: &Path) -> anyhow::Result<JobFile> {
+/// Reads the job file at `path`; `settings`, each `section.key=value`, replace what it says.
+pub(crate) fn load(path: &Path, settings: &[String]) -> anyhow::Result<JobFile> {
     let text = std::fs::read_to_string(path)
         .with_context(|| UnreadableInput(format!("cannot read job file {}", path.display())))?;
-    Ok(parse(path, &text)?)
+    Ok(parse(path, &text, settings)?)
 }
 
 /// Reads a job file from text; `path` is for messages and for the folder that relative paths start from.
-pub(crate) fn parse(path: &Path, text: &str) -> Result<JobFile, JobFileError> {
+pub(crate) fn parse(path: &Path, file: &str, settings: &[String]) -> Result<JobFile, JobFileError> {
     let mut problems = report::Problems::default();
-    let (table, syntax_errors) = DeTable::parse_recoverable(text);
+    let text = set::Text::new(file, settings);
+    let padded = text.padded_values();
+    let (table, syntax_errors) = DeTable::parse_recoverable(file);
     for error in &syntax_errors {
         let span = error.span().unwrap_or(0..0);
         problems.add(&span, format!("not TOML: {}", error.message().replace('\n', ", ")));
     }
     if !problems.is_empty() {
         // What was read around a syntax error is a guess; faults found in a guess would mislead.
-        return Err(problems.into_error(path, text));
+        return Err(problems.into_error(path, &text.all, text.file_end));
     }
-    let file = reader::Section::new("", 0..0, table.get_ref());
-    match sections::read(file, path, text, &mut problems) {
+    let mut table = table.into_inner();
+    text.put_into(&mut table, &padded, &mut problems);
+    let section = reader::Section::new("", 0..0, &table);
+    match sections::read(section, path, &text, &mut problems) {
         Some(job) if problems.is_empty() => Ok(job),
-        _ => Err(problems.into_error(path, text)),
+        _ => Err(problems.into_error(path, &text.all, text.file_end)),
     }
 }
 
@@ -77,6 +82,6 @@ impl JobFile {
             Some(help) => problems.add_with_help(&span, message, help),
             None => problems.add(&span, message),
         }
-        problems.into_error(&self.path, &self.text)
+        problems.into_error(&self.path, &self.text, self.file_end)
     }
 }

@@ -12,8 +12,10 @@ use sharestream_kafka::formats::{Format, OutputFormat};
 pub(crate) struct JobFile {
     /// Where it was read from.
     pub(crate) path: PathBuf,
-    /// What was read.
+    /// What was read: the file, and behind it what the command line set.
     pub(crate) text: String,
+    /// End of the file in `text`.
+    pub(crate) file_end: usize,
     /// Name of the job: with `instance` it is the identity that two runs fence each other by.
     pub(crate) job: String,
     /// Which replica of the job this is. Default "main".
@@ -30,6 +32,8 @@ pub(crate) struct JobFile {
     pub(crate) checkpoint: CheckpointSettings,
     /// How records are acknowledged.
     pub(crate) ack_mode: AckModeSetting,
+    /// Topic of the outcome records; `None` takes the default.
+    pub(crate) outcome_topic: Option<String>,
 }
 
 /// Which brokers to use.
@@ -89,6 +93,8 @@ pub(crate) struct CheckpointSettings {
     pub(crate) directory: Option<PathBuf>,
     /// Longest time between two checkpoints. Default 200 ms.
     pub(crate) interval: Duration,
+    /// A checkpoint is also taken after this many records; `None` takes the runtime's default.
+    pub(crate) records: Option<u64>,
 }
 
 /// The `ack.mode` that the user asked for.
@@ -98,6 +104,8 @@ pub(crate) enum AckModeSetting {
     Auto,
     /// KIP-1289 transactions.
     Transactional,
+    /// Exactly once on Kafka without KIP-1289.
+    Ledger,
     /// Commit, then acknowledge: a crash in between doubles records.
     AtLeastOnce,
 }

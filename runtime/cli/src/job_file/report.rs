@@ -40,10 +40,10 @@ impl Problems {
         self.0.is_empty()
     }
 
-    /// The faults as one error, in the order of the text.
-    pub(crate) fn into_error(mut self, path: &Path, text: &str) -> JobFileError {
+    /// The faults as one error, in the order of the text. What stands behind `file_end` is the command line.
+    pub(crate) fn into_error(mut self, path: &Path, text: &str, file_end: usize) -> JobFileError {
         self.0.sort_by_key(|problem| (problem.span.start, problem.span.end));
-        JobFileError { path: path.to_owned(), text: text.to_owned(), problems: self.0 }
+        JobFileError { path: path.to_owned(), text: text.to_owned(), file_end, problems: self.0 }
     }
 }
 
@@ -52,7 +52,14 @@ impl Problems {
 pub(crate) struct JobFileError {
     path: PathBuf,
     text: String,
+    file_end: usize,
     problems: Vec<Problem>,
+}
+
+impl JobFileError {
+    fn is_of_command_line(&self, problem: &Problem) -> bool {
+        problem.span.start > self.file_end
+    }
 }
 
 impl std::error::Error for JobFileError {}
@@ -60,10 +67,16 @@ impl std::error::Error for JobFileError {}
 impl fmt::Display for JobFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.problems {
-            write_problem(f, &self.path, &self.text, problem)?;
+            self.write_problem(f, problem)?;
         }
         let plural = if self.problems.len() == 1 { "" } else { "s" };
-        write!(f, "{} error{plural} in {}", self.problems.len(), self.path.display())
+        let given = self.problems.iter().filter(|problem| self.is_of_command_line(problem)).count();
+        write!(f, "{} error{plural} in ", self.problems.len())?;
+        match given {
+            0 => write!(f, "{}", self.path.display()),
+            all if all == self.problems.len() => f.write_str("the command line"),
+            _some => write!(f, "{} and the command line", self.path.display()),
+        }
     }
 }
 
@@ -76,21 +89,30 @@ fn place(text: &str, at: usize) -> (usize, usize, &str) {
     (line, text[start..at].chars().count() + 1, text[start..end].trim_end())
 }
 
-fn write_problem(f: &mut fmt::Formatter<'_>, path: &Path, text: &str, problem: &Problem) -> fmt::Result {
-    let (line, column, source) = place(text, problem.span.start);
-    writeln!(f, "{}:{line}:{column}: {}", path.display(), problem.message)?;
-    if !source.is_empty() {
-        let indent: String =
-            source.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        let width = text
-            .get(problem.span.clone())
-            .map_or(1, |part| part.lines().next().unwrap_or("").chars().count());
-        let marker = "^".repeat(width.clamp(1, 60));
-        writeln!(f, "{line:>5} | {source}")?;
-        writeln!(f, "      | {indent}{marker}")?;
+impl JobFileError {
+    fn write_problem(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
+        let (line, column, source) = place(&self.text, problem.span.start);
+        let line = if self.is_of_command_line(problem) {
+            writeln!(f, "command line: {}", problem.message)?;
+            String::new()
+        } else {
+            writeln!(f, "{}:{line}:{column}: {}", self.path.display(), problem.message)?;
+            line.to_string()
+        };
+        if !source.is_empty() {
+            let indent: String =
+                source.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+            let width = self
+                .text
+                .get(problem.span.clone())
+                .map_or(1, |part| part.lines().next().unwrap_or("").chars().count());
+            let marker = "^".repeat(width.clamp(1, 60));
+            writeln!(f, "{line:>5} | {source}")?;
+            writeln!(f, "      | {indent}{marker}")?;
+        }
+        if let Some(help) = &problem.help {
+            writeln!(f, "      = {help}")?;
+        }
+        writeln!(f)
     }
-    if let Some(help) = &problem.help {
-        writeln!(f, "      = {help}")?;
-    }
-    writeln!(f)
 }

@@ -12,6 +12,7 @@ use super::group_config;
 use super::model::{AckModeSetting, Brokers, CheckpointSettings, JobFile, SinkSettings, SourceSettings, Sql};
 use super::reader::{At, Section};
 use super::report::Problems;
+use super::set::Text;
 use super::suggest;
 
 /// More subtasks than this cannot help on one machine.
@@ -20,6 +21,8 @@ const INTERVAL_DEFAULT: Duration = Duration::from_millis(200);
 /// Records stay locked until their checkpoint commits, and locks are not renewed yet: a longer interval would lose them
 /// under Kafka's default lock of 30 s.
 const INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// More records of one checkpoint than this would make its outcome record too large.
+const RECORDS_MAX: i64 = 1_000_000;
 /// Part of the lock duration that an interval may take; the rest is for the commit, and for the epoch behind it.
 const INTERVALS_PER_LOCK_MIN: u32 = 3;
 
@@ -40,17 +43,17 @@ struct Named {
 pub(crate) fn read(
     mut file: Section<'_>,
     path: &Path,
-    text: &str,
+    text: &Text,
     problems: &mut Problems,
 ) -> Option<JobFile> {
-    let end = text.len();
+    let end = text.file_end;
     let mut named = Named::default();
     let job = file.required_section("job", "name = \"delayed-flights\"", end, problems);
     let job = job.and_then(|section| read_job(section, problems));
     let source = file.required_section("source", "topics = [\"flights\"]", end, problems);
     let source = source.and_then(|section| read_source(section, &mut named, problems));
     let transform = file.section("transform", problems);
-    let transform = transform.and_then(|section| read_transform(section, text, &mut named, problems));
+    let transform = transform.and_then(|section| read_transform(section, &text.all, &mut named, problems));
     let sink = file.required_section("sink", "topic = \"delayed-flights\"", end, problems);
     let sink = sink.and_then(|section| read_sink(section, &mut named, problems));
     if let Some(section) = file.section("dead_letter", problems) {
@@ -59,13 +62,14 @@ pub(crate) fn read(
     let checkpoint = file.section("checkpoint", problems);
     let checkpoint = read_checkpoint(checkpoint, path, &mut named, problems);
     let ack = file.section("ack", problems);
-    let ack_mode = ack.map_or(Some(AckModeSetting::Auto), |section| read_ack(section, problems));
+    let ack = ack.map_or((AckModeSetting::Auto, None), |section| read_ack(section, problems));
     file.finish(problems);
     check(&named, problems);
     let (job, instance) = job?;
     Some(JobFile {
         path: path.to_owned(),
-        text: text.to_owned(),
+        text: text.all.clone(),
+        file_end: text.file_end,
         job,
         instance,
         source: source?,
@@ -73,7 +77,8 @@ pub(crate) fn read(
         sink: sink?,
         dead_letter_topic: named.dead_letter_topic.map(|topic| topic.value),
         checkpoint: checkpoint?,
-        ack_mode: ack_mode?,
+        ack_mode: ack.0,
+        outcome_topic: ack.1,
     })
 }
 
@@ -231,7 +236,12 @@ fn read_transform(
     named.transform = Some(sql.span.clone());
     // The newline right behind """ is not part of the string, so the statement starts on the next line.
     let opening = text.get(sql.span.clone()).unwrap_or("");
-    let quotes = if opening.starts_with("\"\"\"") || opening.starts_with("'''") { 3 } else { 1 };
+    let quotes = match opening {
+        text if text.starts_with("\"\"\"") || text.starts_with("'''") => 3,
+        text if text.starts_with(['"', '\'']) => 1,
+        // Bare text of the command line.
+        _ => 0,
+    };
     let body = &opening[quotes.min(opening.len())..];
     let skipped = match (quotes, body) {
         (3, body) if body.starts_with("\r\n") => 2,
@@ -289,38 +299,36 @@ fn read_checkpoint(
     problems: &mut Problems,
 ) -> Option<CheckpointSettings> {
     let Some(mut section) = section else {
-        return Some(CheckpointSettings { directory: None, interval: INTERVAL_DEFAULT });
+        return Some(CheckpointSettings { directory: None, interval: INTERVAL_DEFAULT, records: None });
     };
     let directory = section.string("directory", problems);
     let interval = section.duration("interval", Duration::from_millis(1)..=INTERVAL_MAX, problems);
+    let records = section.integer("records", 1..=RECORDS_MAX, problems);
     section.finish(problems);
     named.interval.clone_from(&interval);
     let folder = path.parent().unwrap_or(Path::new(""));
     Some(CheckpointSettings {
         directory: directory.map(|directory| folder.join(PathBuf::from(directory.value))),
         interval: interval.map_or(INTERVAL_DEFAULT, |interval| interval.value),
+        records: records.and_then(|records| u64::try_from(records.value).ok()),
     })
 }
 
-fn read_ack(mut section: Section<'_>, problems: &mut Problems) -> Option<AckModeSetting> {
-    const MODES: [(&str, Option<AckModeSetting>); 4] = [
-        ("auto", Some(AckModeSetting::Auto)),
-        ("transactional", Some(AckModeSetting::Transactional)),
-        ("at-least-once", Some(AckModeSetting::AtLeastOnce)),
-        ("ledger", None),
+fn read_ack(mut section: Section<'_>, problems: &mut Problems) -> (AckModeSetting, Option<String>) {
+    const MODES: [(&str, AckModeSetting); 4] = [
+        ("auto", AckModeSetting::Auto),
+        ("transactional", AckModeSetting::Transactional),
+        ("at-least-once", AckModeSetting::AtLeastOnce),
+        ("ledger", AckModeSetting::Ledger),
     ];
     let mode = section.one_of("mode", &MODES, problems);
+    let outcome_topic = section.string("outcome_topic", problems);
     section.finish(problems);
-    let Some(mode) = mode else { return Some(AckModeSetting::Auto) };
-    if mode.value.is_none() {
-        let message = "ack.mode = \"ledger\" is not available yet";
-        problems.add_with_help(
-            &mode.span,
-            message,
-            "use \"transactional\" or \"auto\"; \"at-least-once\" may double records",
-        );
+    if let Some(topic) = &outcome_topic {
+        check_id(topic, "a topic name", problems);
     }
-    mode.value
+    let mode = mode.map_or(AckModeSetting::Auto, |mode| mode.value);
+    (mode, outcome_topic.map(|topic| topic.value))
 }
 
 fn subtasks(parallelism: Option<At<i64>>) -> usize {

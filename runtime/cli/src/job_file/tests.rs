@@ -8,7 +8,7 @@ use super::model::CheckpointSettings;
 use super::*;
 
 fn errors(text: &str) -> String {
-    parse(Path::new("job.toml"), text).expect_err("the file has faults").to_string()
+    parse(Path::new("job.toml"), text, &[]).expect_err("the file has faults").to_string()
 }
 
 /// A file without faults, with `old` replaced by `new`.
@@ -32,7 +32,7 @@ key = "carrier"
 #[test]
 fn the_example_is_a_job_without_faults() {
     let text = include_str!("../../../../examples/flights/job.toml");
-    let job = parse(Path::new("examples/flights/job.toml"), text).unwrap();
+    let job = parse(Path::new("examples/flights/job.toml"), text, &[]).unwrap();
     assert_eq!((job.job.as_str(), job.instance.as_str()), ("delayed-flights", "main"));
     assert_eq!(job.source.format.user_schema().fields().len(), 19);
     assert_eq!(job.source.group_config["share.partition.max.record.locks"], "4000");
@@ -44,10 +44,13 @@ fn the_example_is_a_job_without_faults() {
 
 #[test]
 fn defaults_are_filled_in() {
-    let job = parse(Path::new("job.toml"), &edited("late", "late")).unwrap();
+    let job = parse(Path::new("job.toml"), &edited("late", "late"), &[]).unwrap();
     assert_eq!(job.instance, "main");
     assert_eq!((job.source.parallelism, job.sink.parallelism), (1, 1));
-    assert_eq!(job.checkpoint, CheckpointSettings { directory: None, interval: Duration::from_millis(200) });
+    assert_eq!(
+        job.checkpoint,
+        CheckpointSettings { directory: None, interval: Duration::from_millis(200), records: None }
+    );
     assert_eq!((job.ack_mode, job.transform, job.dead_letter_topic), (AckModeSetting::Auto, None, None));
     let Format::Csv(csv) = job.source.format else { panic!("csv was written") };
     assert_eq!((csv.delimiter, csv.nulls.len()), (',', 0));
@@ -61,7 +64,7 @@ fn columns_of_a_table_keep_the_order_of_the_text() {
         "columns = [{ name = \"carrier\", type = \"String\" }, { name = \"delay\", type = \"Int64?\" }]",
         "columns = { zulu = \"Int32\", carrier = \"String?\", alpha = \"bool\" }",
     );
-    let job = parse(Path::new("job.toml"), &text).unwrap();
+    let job = parse(Path::new("job.toml"), &text, &[]).unwrap();
     let names: Vec<String> =
         job.source.format.user_schema().fields().iter().map(|field| field.name().clone()).collect();
     assert_eq!(names, ["zulu", "carrier", "alpha"]);
@@ -187,9 +190,9 @@ fn each_fault_names_its_place_and_its_remedy() {
         ),
         (
             "[sink]",
-            "[ack]\nmode = \"ledger\"\n[sink]",
-            "ack.mode = \"ledger\" is not available yet",
-            "transactional",
+            "[ack]\noutcome_topic = \"my outcomes\"\n[sink]",
+            "'my outcomes' is not a topic name",
+            "letters, digits",
         ),
         (
             "[sink]",
@@ -258,9 +261,87 @@ fn a_fault_in_the_sql_is_placed_in_the_file() {
     ];
     for (line, place, expected) in cases {
         let text = edited("[sink]", &format!("[transform]\n{line}\n[sink]"));
-        let job = parse(Path::new("job.toml"), &text).unwrap();
+        let job = parse(Path::new("job.toml"), &text, &[]).unwrap();
         let found =
             job.sql_fault(Some(place), "no such column", Some("did you mean carrier?".into())).to_string();
         assert!(found.starts_with(expected) && found.contains("^^^^^^\n"), "{expected} in\n{found}");
     }
+}
+
+fn set(arguments: &[&str]) -> Result<JobFile, JobFileError> {
+    let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    parse(Path::new("job.toml"), &edited("late", "late"), &arguments)
+}
+
+#[test]
+fn the_command_line_sets_typed_values_and_makes_sections() {
+    let job = set(&[
+        "source.brokers=broker-1:9092,broker-2:9092",
+        "source.topics=[\"a\", \"b\"]",
+        "source.parallelism=2",
+        "sink.topic=\"2013\"",
+        "checkpoint.interval=50ms",
+        "checkpoint.records = 750",
+        "source.group_config.share.record.lock.duration.ms=5000",
+        "transform.sql=SELECT carrier FROM source WHERE delay = 3",
+        "ack.mode=ledger",
+    ])
+    .unwrap();
+    let Brokers::Addresses(brokers) = &job.source.brokers else { panic!("addresses were set") };
+    assert_eq!(
+        brokers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["broker-1:9092", "broker-2:9092"]
+    );
+    assert_eq!((job.source.topics.len(), job.source.parallelism), (2, 2));
+    assert_eq!(job.sink.topic, "2013");
+    assert_eq!((job.checkpoint.interval, job.checkpoint.records), (Duration::from_millis(50), Some(750)));
+    assert_eq!(job.source.group_config["share.record.lock.duration.ms"], "5000");
+    assert_eq!(job.transform.unwrap().text, "SELECT carrier FROM source WHERE delay = 3");
+    assert_eq!(job.ack_mode, AckModeSetting::Ledger);
+}
+
+#[test]
+fn a_group_setting_in_quotes_is_replaced_and_not_doubled() {
+    let quoted = "[source.group_config]\n\"share.delivery.count.limit\" = 5\n[sink]";
+    let arguments = ["source.group_config.share.delivery.count.limit=7".to_owned()];
+    let job = parse(Path::new("job.toml"), &edited("[sink]", quoted), &arguments).unwrap();
+    assert_eq!(job.source.group_config["share.delivery.count.limit"], "7");
+}
+
+#[test]
+fn a_fault_of_the_command_line_is_shown_as_one() {
+    let expected = r#"command line: unknown key 'brkers' in [source]
+      | --set source.brkers=localhost:9092
+      |              ^^^^^^
+      = did you mean 'brokers'?
+
+1 error in the command line"#;
+    let found = set(&["source.brkers=localhost:9092"]).unwrap_err().to_string();
+    assert_eq!(found, expected, "\n{found}");
+    let cases = [
+        ("sourc.brokers=a:1", "unknown section 'sourc'", "did you mean 'source'?"),
+        ("source.topics=[\"a\"", "not a TOML value", "^"),
+        ("source.topics.first=a", "'topics' is no section, so there is no 'first' in it", "^^^^^^"),
+        ("source.parallelism=two", "source.parallelism must be a whole number", "^^^"),
+        ("source.brokers", "'source.brokers' sets nothing", "section.key=value"),
+        ("=a", "'=a' sets nothing", "source.brokers=localhost:9092"),
+        ("source..topics=a", "'source..topics=a' sets nothing", "^"),
+    ];
+    for (argument, message, remedy) in cases {
+        let found = set(&[argument]).unwrap_err().to_string();
+        assert!(found.contains(message) && found.contains(remedy), "{message} / {remedy} in\n{found}");
+        assert!(found.contains(&format!("--set {argument}")), "{found}");
+    }
+    let arguments = ["sink.tpic=late".to_owned()];
+    let both = parse(Path::new("job.toml"), &edited("group = \"late\"", "gruop = \"late\""), &arguments);
+    let both = both.unwrap_err().to_string();
+    assert!(both.ends_with("3 errors in job.toml and the command line"), "{both}");
+}
+
+#[test]
+fn a_fault_in_the_sql_of_the_command_line_is_placed_there() {
+    let job = set(&["transform.sql=SELECT carier FROM source"]).unwrap();
+    let found = job.sql_fault(Some((1, 8)), "no such column", None).to_string();
+    assert!(found.contains("command line: no such column"), "{found}");
+    assert!(found.contains("      |                            ^^^^^^\n"), "{found}");
 }

@@ -1,0 +1,50 @@
+//! Measures what `sharestream run` cannot measure of itself: a share consumer without a job, and the time from a
+//! producer to a read-committed reader behind a running job. Each command prints one JSON object.
+
+mod consume;
+mod latency;
+mod load;
+
+use clap::{Args, Parser, Subcommand};
+use sharestream_base::Env;
+use sharestream_client::{Client, ClientConfig};
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Several share consumers take and acknowledge records; nothing else
+    Consume(consume::ConsumeArgs),
+    /// Time from a producer at a steady rate, through a job that runs elsewhere, to a read-committed reader
+    Latency(latency::LatencyArgs),
+    /// Write records without end, as fast as wanted
+    Load(load::LoadArgs),
+}
+
+/// Where the brokers are.
+#[derive(Args, Clone)]
+struct Brokers {
+    /// Bootstrap brokers
+    #[arg(long, value_name = "HOST:PORT,...")]
+    brokers: String,
+}
+
+impl Brokers {
+    async fn connect(&self, env: &Env) -> anyhow::Result<Client> {
+        Ok(Client::connect(env.clone(), ClientConfig::with_bootstrap(&self.brokers)?).await?)
+    }
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let env = Env::system();
+    match Cli::parse().command {
+        Command::Consume(args) => Box::pin(consume::run(env, args)).await,
+        Command::Latency(args) => Box::pin(latency::run(env, args)).await,
+        Command::Load(args) => Box::pin(load::run(env, args)).await,
+    }
+}

@@ -1,0 +1,255 @@
+//! One run of the flights job on the cluster: its own names, its records, its workers, and the check at the end.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use sharestream_base::ids::NodeId;
+use sharestream_base::{Clock, Env, Instant, OwnedTask, TaskKind};
+use sharestream_client::{Client, NewTopic, Producer, WriterConfig};
+use tokio::process::Command;
+
+use crate::nodes::{Cluster, Part, connect};
+use crate::worker::Worker;
+
+/// Partitions of the input and of the output.
+const PARTITIONS: i32 = 4;
+/// Column of the carrier, the key, from 0.
+const CARRIER: usize = 9;
+/// Records of one piece, and the pause behind it: records arrive all through a fault.
+const PIECE: usize = 250;
+const PIECE_PAUSE: Duration = Duration::from_millis(50);
+/// Longest wait until everything is processed after the last fault.
+const CAUGHT_UP_MAX: Duration = Duration::from_secs(180);
+/// The transaction time-out of a job with the example's interval (`settings::kafka_config`).
+pub(crate) const TRANSACTION_TIMEOUT: Duration = Duration::from_millis(42_050);
+/// How late a coordinator that is there may notice: it looks each second, and the markers take their time.
+const TIMEOUT_SLACK: Duration = Duration::from_secs(5);
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Records of the input.
+    pub(crate) records: usize,
+    /// Records after which a checkpoint is taken.
+    pub(crate) records_per_transaction: usize,
+    /// How often each fault comes.
+    pub(crate) bounces: usize,
+}
+
+/// A job with topics, group and names of its own.
+pub(crate) struct JobRun<'a> {
+    /// The cluster that it runs on.
+    pub(crate) cluster: &'a Cluster,
+    /// The worker that runs now.
+    pub(crate) worker: Worker,
+    name: String,
+    mode: String,
+    size: Size,
+    loader: OwnedTask<()>,
+    watch: OwnedTask<()>,
+    /// Longest that a transaction of the job was seen open.
+    longest_open: Arc<Mutex<Duration>>,
+    folder: tempfile::TempDir,
+}
+
+impl<'a> JobRun<'a> {
+    /// Creates the topics, starts a worker and begins to load.
+    pub(crate) async fn start(cluster: &'a Cluster, name: &str, mode: &str, size: Size) -> JobRun<'a> {
+        let env = &cluster.env;
+        let name = format!("{name}-{:06x}", env.rng.next_u64() & 0xff_ffff);
+        for topic in ["in", "out", "rejected"] {
+            let mut topic = NewTopic::new(format!("{name}.{topic}"), PARTITIONS);
+            topic.replication = 3;
+            cluster.client.admin().create_topic(topic).await.unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/flights/job.toml");
+        std::fs::copy(example, folder.path().join("job.toml")).unwrap();
+        let longest_open = Arc::new(Mutex::new(Duration::ZERO));
+        let watch = watch_transactions(cluster.client.clone(), name.clone(), longest_open.clone());
+        let watch = OwnedTask::spawn(&env.spawner, "transactions", TaskKind::Service, watch);
+        let load = load(env.clone(), cluster.direct(), format!("{name}.in"), size.records);
+        let loader = OwnedTask::spawn(&env.spawner, "loader", TaskKind::Service, load);
+        let arguments = run_arguments(folder.path(), &cluster.bootstrap(), &name, mode, size);
+        let worker = Worker::start(env, &arguments);
+        let mode = mode.to_owned();
+        JobRun { cluster, worker, name, mode, size, loader, watch, longest_open, folder }
+    }
+
+    /// Starts another worker of the same job and instance.
+    pub(crate) fn another_worker(&self) -> Worker {
+        let bootstrap = self.cluster.bootstrap();
+        let arguments = run_arguments(self.folder.path(), &bootstrap, &self.name, &self.mode, self.size);
+        Worker::start(&self.cluster.env, &arguments)
+    }
+
+    /// Kills the worker and starts another.
+    pub(crate) async fn replace_killed_worker(&mut self) {
+        self.worker.kill().await;
+        self.worker = self.another_worker();
+    }
+
+    /// Waits until the present worker has committed something since now.
+    pub(crate) async fn progress(&mut self) {
+        let before = self.worker.records_in();
+        let deadline = self.clock().now() + CAUGHT_UP_MAX;
+        while self.worker.records_in() <= before {
+            self.pause_or_fail(deadline, "the worker makes no progress").await;
+        }
+    }
+
+    /// The same, or until there is nothing left to commit.
+    pub(crate) async fn progress_or_done(&mut self) {
+        let before = self.worker.records_in();
+        let deadline = self.clock().now() + CAUGHT_UP_MAX;
+        while self.worker.records_in() <= before && !(self.loader.is_finished() && self.is_caught_up().await) {
+            self.pause_or_fail(deadline, "the worker makes no progress").await;
+        }
+    }
+
+    /// The node that plays `part` for this job.
+    pub(crate) async fn node_of(&self, part: Part) -> NodeId {
+        let transactional_id = format!("{}.main.0", self.name);
+        self.cluster.node_of(part, &format!("{}.in", self.name), &self.name, &transactional_id).await
+    }
+
+    /// Everything is loaded and processed by the worker that runs now; it ends well, and `verify` finds no fault.
+    /// `paused`: how long a coordinator could not end a transaction.
+    pub(crate) async fn finish(mut self, paused: Duration) {
+        self.loader.join().await.expect("loading does not fail");
+        let deadline = self.clock().now() + CAUGHT_UP_MAX;
+        while !self.is_caught_up().await {
+            self.pause_or_fail(deadline, "the worker does not catch up").await;
+        }
+        let code = self.worker.drain().await;
+        assert_eq!(code, 0, "the worker did not end well:\n{}", self.worker.last_words());
+        self.verify().await;
+        let watched = self.watch.is_finished();
+        assert!(!watched, "the watch of the transactions ended");
+        let longest = *self.longest_open.lock().unwrap_or_else(PoisonError::into_inner);
+        println!("  longest open transaction: {} ms", longest.as_millis());
+        let bound = TRANSACTION_TIMEOUT + TIMEOUT_SLACK + paused;
+        assert!(longest <= bound, "a transaction was open for {longest:?}, more than {bound:?}");
+    }
+
+    async fn pause_or_fail(&mut self, deadline: Instant, what: &str) {
+        if let Some(code) = self.worker.exit() {
+            panic!("the worker ended with {code}:\n{}", self.worker.last_words());
+        }
+        assert!(self.clock().now() < deadline, "{what}:\n{}", self.worker.last_words());
+        self.clock().sleep(Duration::from_millis(100)).await;
+    }
+
+    fn clock(&self) -> Clock {
+        self.cluster.env.clock.clone()
+    }
+
+    async fn is_caught_up(&self) -> bool {
+        let topic = format!("{}.in", self.name);
+        let offsets =
+            self.cluster.client.admin().describe_share_group_offsets(&self.name, &[topic.as_str()]).await;
+        let Ok(offsets) = offsets else { return false };
+        offsets.len() == usize::try_from(PARTITIONS).unwrap()
+            && offsets.iter().all(|offset| offset.lag == Some(0))
+    }
+
+    async fn verify(&self) {
+        let direct = self.cluster.direct();
+        let mut arguments = vec!["verify".to_owned()];
+        arguments.extend(job_arguments(self.folder.path(), &direct, &self.name, &self.mode, self.size));
+        let output = Command::new(env!("CARGO_BIN_EXE_sharestream"))
+            .args(&arguments)
+            .stdin(Stdio::null())
+            .output()
+            .await
+            .unwrap();
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        assert_eq!(report["records_in"], self.size.records, "{said}");
+        let mut forbidden = vec!["lost", "torn", "wrong", "remaining", "open_transactions"];
+        // What at-least-once may do, it says so; without a fault between commit and acknowledgement it does not.
+        if self.mode != "at-least-once" {
+            forbidden.extend(["doubled", "decided_twice"]);
+        }
+        for count in forbidden {
+            assert_eq!(report[count], 0, "{count}\n{said}");
+        }
+        println!("  {} in, {} out, {} doubled", report["records_in"], report["records_out"], report["doubled"]);
+    }
+}
+
+/// Arguments of `run` for a worker.
+fn run_arguments(folder: &Path, bootstrap: &str, name: &str, mode: &str, size: Size) -> Vec<String> {
+    let mut arguments = vec!["run".to_owned()];
+    arguments.extend(job_arguments(folder, bootstrap, name, mode, size));
+    arguments
+}
+
+/// The example's job with names of its own.
+fn job_arguments(folder: &Path, bootstrap: &str, name: &str, mode: &str, size: Size) -> Vec<String> {
+    let settings = [
+        format!("source.brokers={bootstrap}"),
+        format!("job.name={name}"),
+        format!("source.topics={name}.in"),
+        format!("source.group={name}"),
+        format!("sink.topic={name}.out"),
+        format!("dead_letter.topic={name}.rejected"),
+        format!("ack.mode={mode}"),
+        format!("ack.outcome_topic={name}.outcomes"),
+        format!("checkpoint.records={}", size.records_per_transaction),
+        // Short, so that what a dead worker held comes back while the test waits.
+        "source.group_config.share.record.lock.duration.ms=6000".to_owned(),
+    ];
+    let mut arguments = vec![folder.join("job.toml").to_str().unwrap().to_owned(), "--json".to_owned()];
+    arguments.extend(settings.into_iter().flat_map(|setting| ["--set".to_owned(), setting]));
+    arguments
+}
+
+/// Sends `count` flights, piece by piece, whatever happens to the brokers.
+async fn load(env: Env, bootstrap: String, topic: String, count: usize) {
+    let client = connect(&env, &bootstrap).await;
+    let mut producer = Producer::connect(client, WriterConfig::default()).await.unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/flights.csv.gz");
+    let mut text = String::new();
+    GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut text).unwrap();
+    for (index, line) in text.lines().skip(1).take(count).enumerate() {
+        let carrier = line.split(',').nth(CARRIER).map(str::as_bytes);
+        producer.send(&topic, carrier, Some(line.as_bytes()), &[]).await.unwrap();
+        if index % PIECE == PIECE - 1 {
+            producer.flush().await.unwrap();
+            env.clock.sleep(PIECE_PAUSE).await;
+        }
+    }
+    producer.flush().await.unwrap();
+}
+
+/// Notes how long transactions of the job stay open.
+async fn watch_transactions(client: Client, name: String, longest: Arc<Mutex<Duration>>) {
+    let clock = client.env().clock.clone();
+    let prefix = format!("{name}.");
+    loop {
+        clock.sleep(Duration::from_millis(500)).await;
+        // A broker that is down cannot be asked; the next look sees what was open meanwhile.
+        let Ok(listed) = client.admin().list_transactions().await else { continue };
+        let ids: Vec<&str> = listed
+            .iter()
+            .map(|listing| listing.transactional_id.as_str())
+            .filter(|id| id.starts_with(&prefix))
+            .collect();
+        let Ok(described) = client.admin().describe_transactions(&ids).await else { continue };
+        for transaction in described {
+            let Some(start_ms) = transaction.start_ms.filter(|_| transaction.state == "Ongoing") else {
+                continue;
+            };
+            let open_ms = u64::try_from(clock.wall_ms() - start_ms).unwrap_or(0);
+            let mut longest = longest.lock().unwrap_or_else(PoisonError::into_inner);
+            *longest = (*longest).max(Duration::from_millis(open_ms));
+        }
+    }
+}
