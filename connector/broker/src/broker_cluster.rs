@@ -239,6 +239,25 @@ impl BrokerCluster {
         Ok(())
     }
 
+    /// Makes a node stand still with all that it holds, as a stopped process does: it answers nothing, its timers pass
+    /// unheard, its connections stay open, and it still leads what it led. Its clients and peers wait until their own
+    /// patience ends. Pausing a paused node changes nothing.
+    ///
+    /// Errors: InvalidInput (no such node; it is down).
+    pub fn pause_node(&self, node: NodeId) -> Result<()> {
+        self.up(node)?.pause.pause();
+        Ok(())
+    }
+
+    /// Lets a paused node go on where it stood, not knowing what happened meanwhile. For one that is not paused
+    /// nothing changes.
+    ///
+    /// Errors: InvalidInput (no such node; it is down).
+    pub fn resume_node(&self, node: NodeId) -> Result<()> {
+        self.up(node)?.pause.resume();
+        Ok(())
+    }
+
     /// Deals what a dead node led out among the live ones, and gives the number of partitions that moved. With no
     /// node alive the first one that starts takes all.
     ///
@@ -327,6 +346,13 @@ impl BrokerCluster {
     /// Every running node, by id.
     pub(crate) fn all_running(&self) -> Vec<Arc<Node>> {
         self.seats().values().filter_map(|seat| seat.running.clone()).collect()
+    }
+
+    fn up(&self, node: NodeId) -> Result<Arc<Node>> {
+        let seats = self.seats();
+        let seat = seats.get(&node).ok_or_else(|| unknown(node))?;
+        let down = || Error::new(ErrorKind::InvalidInput, format!("node {node} is down"));
+        seat.running.clone().ok_or_else(down)
     }
 
     fn take(&self, node: NodeId) -> Result<Arc<Node>> {

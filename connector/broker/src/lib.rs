@@ -34,6 +34,7 @@ mod handlers;
 pub mod inspect;
 mod log;
 mod node;
+mod pause;
 mod peer;
 mod server;
 mod share;

@@ -13,6 +13,7 @@ use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::handlers::ConnectionId;
 use crate::log::{Led, Partition};
+use crate::pause::Pause;
 use crate::peer::Peers;
 use crate::share::ShareServices;
 use crate::txn::Coordinator;
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) share: ShareServices,
     /// Triggered when the node stops.
     pub(crate) stop: CancellationToken,
+    /// Holds its tasks while it is paused.
+    pub(crate) pause: Arc<Pause>,
     connections: AtomicU64,
     tasks: Mutex<TaskSet<()>>,
 }
@@ -55,6 +58,7 @@ impl Node {
             config,
             cluster,
             stop,
+            pause: Arc::default(),
         })
     }
 
@@ -79,7 +83,7 @@ impl Node {
             }
         }
         if !self.stop.is_cancelled() {
-            tasks.spawn(name, kind, task);
+            tasks.spawn(name, kind, Arc::clone(&self.pause).admit(task));
         }
     }
 
