@@ -1,5 +1,6 @@
 //! The public face for users: a broker of one node or several, built in one line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex};
@@ -59,8 +60,16 @@ impl BrokerBuilder {
         self
     }
 
-    /// Listens and serves. Errors: InvalidInput (settings, number of nodes, or an address that cannot be bound). Not
-    /// cancel safe.
+    /// Keeps everything in a folder, which is created when it is not there: what was answered is there again when a
+    /// broker is started with the same folder ([`BrokerConfig::data`], [`BrokerConfig::fsync`]).
+    #[must_use]
+    pub fn data(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.config.data = Some(folder.into());
+        self
+    }
+
+    /// Listens and serves. Errors: InvalidInput (settings, number of nodes, a data folder that cannot be used,
+    /// or an address that cannot be bound), Corrupt (a damaged data folder). Not cancel safe.
     pub async fn start(self) -> Result<RunningBroker> {
         let BrokerBuilder { env, config, nodes, fail_over_after } = self;
         if !(1..=NODES_MAX).contains(&nodes) {

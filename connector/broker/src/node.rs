@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
-use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet};
+use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, run_blocking};
 use tracing::error;
 
 use crate::cluster::Cluster;
@@ -107,6 +107,25 @@ impl Node {
             return Err(ErrorCode::NotLeaderOrFollower);
         }
         partition.led_by(self.id).ok_or(ErrorCode::NotLeaderOrFollower)
+    }
+
+    /// Applies retention to the logs that this node leads, and compacts those that ask for it.
+    pub(crate) fn keep_logs(&self) {
+        let now_ms = self.env.clock.wall_ms();
+        for partition in self.cluster.partitions() {
+            let Some(cleaning) = partition.led_by(self.id).and_then(|led| led.keep_up(now_ms)) else {
+                continue;
+            };
+            if cleaning.writes_files() {
+                self.spawn("compaction", TaskKind::Blocking, async move {
+                    if let Err(panic) = run_blocking("compaction", move || cleaning.run()).await {
+                        error!(%panic, "a compaction panicked");
+                    }
+                });
+            } else {
+                cleaning.run();
+            }
+        }
     }
 
     /// Stops every task and waits until all are gone; none runs any further from now on. Cancel safe: what is left
