@@ -1,10 +1,12 @@
 //! Settings of the embedded broker. `Default` works.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sharestream_base::ErrorKind;
 
+use crate::disk::FsyncPolicy;
 use crate::error::{Error, Result};
 
 /// Settings of the embedded broker.
@@ -38,6 +40,11 @@ pub struct BrokerConfig {
     /// Most bytes of records in one fetch answer, whatever the client asks for (Kafka: `fetch.max.bytes`). Default
     /// 55 MiB. Since 0.1.
     pub fetch_bytes_max: usize,
+    /// Folder in which everything is kept; without one it lives in memory and ends with the broker. One broker at a
+    /// time may use a folder. What is kept is in memory as well. Default none. Since 0.2.
+    pub data: Option<PathBuf>,
+    /// When written bytes are forced to the disk; means nothing without a data folder. Default `always`. Since 0.2.
+    pub fsync: FsyncPolicy,
     /// Defaults of share groups; group configs override them per group.
     pub share: ShareDefaults,
 }
@@ -86,6 +93,8 @@ impl Default for BrokerConfig {
             frame_bytes_max: 100 * 1024 * 1024,
             batch_bytes_max: 8 * 1024 * 1024,
             fetch_bytes_max: 55 * 1024 * 1024,
+            data: None,
+            fsync: FsyncPolicy::default(),
             share: ShareDefaults::default(),
         }
     }

@@ -19,6 +19,7 @@ use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
 use sharestream_wire::messages::write_share_group_state::WriteShareGroupStateRequest;
 use sharestream_wire::txn_share_acknowledge::TxnShareAcknowledgeRequest;
 
+use crate::disk::DiskFailed;
 use crate::node::Node;
 
 mod add_partitions_to_txn;
@@ -97,6 +98,9 @@ pub(crate) enum DispatchError {
         /// What the decoder said.
         reason: String,
     },
+    /// What was done cannot be made durable: whoever asked must not be told that it is.
+    #[error("{0}")]
+    Disk(#[from] DiskFailed),
     /// Not in the table.
     #[error("api key {api_key} version {version} is not served")]
     Unsupported {
@@ -162,6 +166,7 @@ pub(crate) async fn dispatch(
         if !wants_answer {
             return Ok(Dispatched::NoAnswer);
         }
+        node.cluster.durable().await?;
         return Ok(Dispatched::Answer(frame::encode_response(&response, version, header.correlation_id)?));
     }
     serve_table(node, &context, &header, frame).await.map(Dispatched::Answer)
@@ -196,6 +201,8 @@ macro_rules! table {
                     let request: $request = decode(header, &mut body)?;
                     // Boxed: else the future of every connection would be as large as the largest handler's.
                     let response = Box::pin($module::handle(node, context, request)).await;
+                    // Also of reads: nobody is told of what may not be there after a crash.
+                    node.cluster.durable().await?;
                     Ok(frame::encode_response(&response, header.api_version, header.correlation_id)?)
                 } )*
                 api_key => Err(DispatchError::Unsupported { api_key, version: header.api_version }),
