@@ -28,12 +28,12 @@ use sharestream_wire::frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::versions::{AgreedVersions, api_name};
 use crate::security::{Login, TlsSettings, explain_io};
+use crate::versions::{AgreedVersions, api_name};
 use crate::{Error, Result};
 use in_flight::InFlight;
-pub(crate) use reauthentication::Renewal;
 use reauthentication::LiveWire;
+pub(crate) use reauthentication::Renewal;
 pub(crate) use setup::{Setup, unreachable};
 pub(crate) use throttle::Throttled;
 

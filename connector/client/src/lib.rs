@@ -49,8 +49,8 @@ pub use metadata::{PartitionInfo, TopicInfo};
 pub use producer::{BatchWriter, Partitioner, Producer, WriterConfig, Written};
 pub use reader::{FetchedPartition, Isolation, PartitionReader, committed_records};
 pub use security::{
-    OidcSettings, SaslMechanism, SaslSettings, Secret, SecretSource, SecurityProtocol, SecuritySettings, TlsSettings,
-    TokenSource,
+    OidcSettings, SaslMechanism, SaslSettings, Secret, SecretSource, SecurityProtocol, SecuritySettings,
+    TlsSettings, TokenSource,
 };
 pub use share::{
     AckResult, AcknowledgeType, AcknowledgementBatch, AcquireMode, AcquiredPartition, AcquiredRange,

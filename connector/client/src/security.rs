@@ -19,7 +19,6 @@ mod secret;
 mod settings;
 mod tls;
 
-
 pub(crate) use access::{Access, advice_for};
 pub(crate) use credentials::{Credentials, Login};
 pub(crate) use explain::{NotKafka, explain_io, is_refusal};
@@ -30,4 +29,3 @@ pub use settings::{
     OidcSettings, SaslMechanism, SaslSettings, SecurityProtocol, SecuritySettings, TlsSettings, TokenSource,
 };
 pub(crate) use tls::Tls;
-

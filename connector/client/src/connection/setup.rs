@@ -156,7 +156,8 @@ impl SaslWire for Setup<'_> {
 
 /// Nobody who speaks Kafka is there.
 pub(crate) fn unreachable(address: &HostPort, why: &dyn std::fmt::Display) -> Error {
-    let context =
-        format!("cannot reach a Kafka broker at {address} ({why}); check the address and that the broker runs");
+    let context = format!(
+        "cannot reach a Kafka broker at {address} ({why}); check the address and that the broker runs"
+    );
     Error::new(ErrorKind::Retry, context)
 }

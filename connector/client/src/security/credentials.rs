@@ -46,7 +46,9 @@ impl Credentials {
     /// By these settings.
     pub(crate) fn new(env: &Env, settings: SaslSettings) -> Self {
         let endpoint = match &settings {
-            SaslSettings::Token { source: TokenSource::Oidc(oidc), .. } => Some(TokenEndpoint::new(env, oidc.clone())),
+            SaslSettings::Token { source: TokenSource::Oidc(oidc), .. } => {
+                Some(TokenEndpoint::new(env, oidc.clone()))
+            }
             SaslSettings::Token { source: TokenSource::Given(_), .. } | SaslSettings::Password { .. } => None,
         };
         Credentials { settings, endpoint }

@@ -36,11 +36,13 @@ pub(super) fn handshake(error: &io::Error, peer: &Peer<'_>) -> Error {
     let invalid = |text: String| Error::new(ErrorKind::InvalidInput, text);
     match tls {
         rustls::Error::InvalidCertificate(fault) => invalid(certificate(fault, peer)),
-        rustls::Error::InvalidMessage(_) => invalid(format!("{address} does not speak TLS: {}", plain_listener())),
-        rustls::Error::AlertReceived(alert) => invalid(alert_text(*alert, address, peer.settings)),
-        rustls::Error::PeerIncompatible(why) => {
-            invalid(format!("{address} and this client have no TLS version or cipher in common ({why:?}); allow TLSv1.2 or TLSv1.3 in the broker's ssl.enabled.protocols"))
+        rustls::Error::InvalidMessage(_) => {
+            invalid(format!("{address} does not speak TLS: {}", plain_listener()))
         }
+        rustls::Error::AlertReceived(alert) => invalid(alert_text(*alert, address, peer.settings)),
+        rustls::Error::PeerIncompatible(why) => invalid(format!(
+            "{address} and this client have no TLS version or cipher in common ({why:?}); allow TLSv1.2 or TLSv1.3 in the broker's ssl.enabled.protocols"
+        )),
         other => invalid(format!("TLS with {address} failed ({other}); check the broker's TLS listener")),
     }
 }
@@ -58,10 +60,15 @@ fn certificate(fault: &CertificateError, peer: &Peer<'_>) -> String {
     };
     match fault {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            format!("the certificate of {address} has expired{}; renew it on the broker (or set this machine's clock)", days_ago(fault))
+            format!(
+                "the certificate of {address} has expired{}; renew it on the broker (or set this machine's clock)",
+                days_ago(fault)
+            )
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            format!("the certificate of {address} is not valid yet; check the clocks of this machine and of whoever issued it")
+            format!(
+                "the certificate of {address} is not valid yet; check the clocks of this machine and of whoever issued it"
+            )
         }
         CertificateError::UnknownIssuer => format!(
             "the certificate of {address} was issued by an authority that is not in {trusted}; set ssl.ca.file to the \
@@ -75,13 +82,18 @@ fn certificate(fault: &CertificateError, peer: &Peer<'_>) -> String {
              broker's advertised.listeners), or set ssl.server.name to one",
             if presented.is_empty() { "no name at all".to_owned() } else { presented.join(", ") }
         ),
-        CertificateError::Revoked => format!("the certificate of {address} was revoked; renew it on the broker"),
+        CertificateError::Revoked => {
+            format!("the certificate of {address} was revoked; renew it on the broker")
+        }
         CertificateError::BadSignature => format!(
             "the certificate of {address} is not signed by the authority of its name in {trusted}; ssl.ca.file may be of \
              another cluster"
         ),
         other => {
             let text = format!("{other:?}");
+            if text.contains(VERSION_1) {
+                return format!("the certificate of {address} is of X.509 version 1; {VERSION_3}");
+            }
             if text.contains("CaUsedAsEndEntity") {
                 return format!(
                     "{address} shows the certificate of an authority as its own; issue the broker a certificate signed \
@@ -91,6 +103,17 @@ fn certificate(fault: &CertificateError, peer: &Peer<'_>) -> String {
             format!("the certificate of {address} cannot be used ({text}); issue the broker another")
         }
     }
+}
+
+/// What the verifier calls a certificate without extensions, as `openssl x509 -req` makes it by default.
+const VERSION_1: &str = "UnsupportedCertVersion";
+/// What to do about one.
+pub(super) const VERSION_3: &str =
+    "issue one of version 3 (openssl x509 -req with an -extfile that says basicConstraints=CA:FALSE)";
+
+/// True for a certificate of our own that is of version 1.
+pub(super) fn is_version_1(error: &rustls::Error) -> bool {
+    format!("{error:?}").contains(VERSION_1)
 }
 
 fn days_ago(fault: &CertificateError) -> String {
@@ -108,10 +131,12 @@ fn alert_text(alert: AlertDescription, address: &HostPort, settings: &TlsSetting
         None => "our having none".to_owned(),
     };
     match alert {
-        AlertDescription::CertificateRequired => format!(
-            "{address} wants a client certificate; set ssl.certificate.file and ssl.key.file"
-        ),
-        AlertDescription::BadCertificate | AlertDescription::HandshakeFailure if settings.certificate_file.is_none() => {
+        AlertDescription::CertificateRequired => {
+            format!("{address} wants a client certificate; set ssl.certificate.file and ssl.key.file")
+        }
+        AlertDescription::BadCertificate | AlertDescription::HandshakeFailure
+            if settings.certificate_file.is_none() =>
+        {
             format!(
                 "{address} refused the TLS handshake ({alert:?}); it may want a client certificate: set \
                  ssl.certificate.file and ssl.key.file"
@@ -120,13 +145,19 @@ fn alert_text(alert: AlertDescription, address: &HostPort, settings: &TlsSetting
         AlertDescription::CertificateExpired => {
             format!("{address} refused {ours}: it has expired; renew it")
         }
-        AlertDescription::UnknownCA | AlertDescription::CertificateUnknown | AlertDescription::BadCertificate => format!(
+        AlertDescription::UnknownCA
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::BadCertificate => format!(
             "{address} refused {ours} ({alert:?}); use one issued by an authority in the broker's ssl.truststore"
         ),
         AlertDescription::UnrecognisedName => {
-            format!("{address} does not serve the name that was asked for; set ssl.server.name to one that it serves")
+            format!(
+                "{address} does not serve the name that was asked for; set ssl.server.name to one that it serves"
+            )
         }
-        other => format!("{address} refused the TLS connection ({other:?}); look at the broker's log for why"),
+        other => {
+            format!("{address} refused the TLS connection ({other:?}); look at the broker's log for why")
+        }
     }
 }
 
@@ -169,7 +200,11 @@ impl NotKafka {
             [b'H', b'T', b'T', b'P'] => Some(NotKafka::Http),
             length => {
                 let length = usize::try_from(i32::from_be_bytes(length)).ok();
-                if length.is_some_and(|length| length <= frame_bytes_max) { None } else { Some(NotKafka::Other) }
+                if length.is_some_and(|length| length <= frame_bytes_max) {
+                    None
+                } else {
+                    Some(NotKafka::Other)
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Bearer tokens from an identity provider, for our id and secret (RFC 6749 section 4.4, KIP-768).
 //!
-//! One request over HTTPS, through the same doors as all else. A token is kept until three quarters of its life are over;
-//! a session by it is renewed later than that (see `connection::reauthentication`), so with another token.
+//! One request over HTTPS, through the same doors as all else. A token is kept until a quarter of its life is left, and not
+//! less than [`LEFT_MIN`]: a session ends with its token, and a session of a moment is none.
 
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use crate::{Error, Result};
 
 /// Longest wait for a token. Kafka: `sasl.login.connect.timeout.ms` and `sasl.login.read.timeout.ms`.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// A token with less life than this left is not used for another session.
+const LEFT_MIN: Duration = Duration::from_secs(30);
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// Longest life of a token that is believed.
@@ -61,10 +63,15 @@ struct Refused {
 impl TokenEndpoint {
     pub(super) fn new(env: &Env, settings: OidcSettings) -> Self {
         let tls = TlsSettings { ca_file: settings.ca_file.clone(), ..TlsSettings::default() };
-        TokenEndpoint { env: env.clone(), tls: Tls::new(tls, env.clock.clone()), settings, kept: Default::default() }
+        TokenEndpoint {
+            env: env.clone(),
+            tls: Tls::new(tls, env.clock.clone()),
+            settings,
+            kept: Default::default(),
+        }
     }
 
-    /// A token that has at least a quarter of its life before it. Cancel safe.
+    /// A token that has a good part of its life before it. Cancel safe.
     pub(super) async fn token(&self) -> Result<Secret> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) = kept.as_ref().filter(|kept| kept.renew_at > self.env.clock.now()) {
@@ -82,16 +89,19 @@ impl TokenEndpoint {
         let token = Secret::new(granted.access_token);
         // A provider that does not tell the life of its tokens is asked each time.
         let life = granted.expires_in.and_then(|seconds| seconds.as_f64()).filter(|seconds| *seconds > 0.0);
-        let life = life.map_or(Duration::ZERO, |seconds| Duration::from_secs_f64(seconds.min(LIFE_MAX.as_secs_f64())));
+        let life = life
+            .map_or(Duration::ZERO, |seconds| Duration::from_secs_f64(seconds.min(LIFE_MAX.as_secs_f64())));
         tracing::debug!(url, ?life, "got a bearer token");
-        *kept = Some(Kept { token: token.clone(), renew_at: asked_at + life.mul_f64(0.75) });
+        let use_for = life.mul_f64(0.75).min(life.saturating_sub(LEFT_MIN));
+        *kept = Some(Kept { token: token.clone(), renew_at: asked_at + use_for });
         Ok(token)
     }
 
     async fn ask(&self) -> Result<Granted> {
         let url = &self.settings.token_endpoint;
         let invalid = |text: String| Error::new(ErrorKind::InvalidInput, text);
-        let uri: Uri = url.parse().map_err(|_| invalid(format!("'{url}' is no URL; check the token endpoint")))?;
+        let uri: Uri =
+            url.parse().map_err(|_| invalid(format!("'{url}' is no URL; check the token endpoint")))?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         if uri.scheme_str() != Some("https") || host.is_empty() {
             return Err(invalid(format!("'{url}' must be https://HOST/PATH; check the token endpoint")));
@@ -99,7 +109,9 @@ impl TokenEndpoint {
         let address = HostPort::new(host, uri.port_u16().unwrap_or(443));
         let request = self.request(&uri).await?;
         let unreachable = |error: &dyn std::fmt::Display| {
-            let text = format!("the identity provider at {url} cannot be reached ({error}); check the token endpoint");
+            let text = format!(
+                "the identity provider at {url} cannot be reached ({error}); check the token endpoint"
+            );
             Error::new(ErrorKind::Retry, text)
         };
         let io = self.env.network.connect(&address).await.map_err(|error| unreachable(&error))?;
@@ -107,9 +119,10 @@ impl TokenEndpoint {
         let handshake = hyper::client::conn::http1::handshake::<_, Full<Bytes>>(TokioIo::new(io)).await;
         let (mut sender, connection) = handshake.map_err(|error| unreachable(&error))?;
         // Aborted when this call ends; its error is the request's too.
-        let _driver = OwnedTask::spawn(&self.env.spawner, "token-endpoint", TaskKind::Connection, async move {
-            let _told_by_the_request = connection.await;
-        });
+        let _driver =
+            OwnedTask::spawn(&self.env.spawner, "token-endpoint", TaskKind::Connection, async move {
+                let _told_by_the_request = connection.await;
+            });
         let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
@@ -143,14 +156,15 @@ impl TokenEndpoint {
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("sharestream/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(Bytes::from(form)));
-        request.map_err(|error| Error::new(ErrorKind::InvalidInput, "the token endpoint is no URL").with_source(error))
+        request.map_err(|error| {
+            Error::new(ErrorKind::InvalidInput, "the token endpoint is no URL").with_source(error)
+        })
     }
 
     fn refused(&self, status: StatusCode, refusal: &Refused) -> Error {
         let OidcSettings { token_endpoint: url, client_id, client_secret, .. } = &self.settings;
-        let words = [refusal.error.as_str(), refusal.error_description.as_str()].map(|words| {
-            words.chars().filter(|c| !c.is_control()).take(200).collect::<String>()
-        });
+        let words = [refusal.error.as_str(), refusal.error_description.as_str()]
+            .map(|words| words.chars().filter(|c| !c.is_control()).take(200).collect::<String>());
         let why = match words {
             [error, _] if error.is_empty() => status.to_string(),
             [error, description] if description.is_empty() => format!("{status}, {error}"),
@@ -163,7 +177,10 @@ impl TokenEndpoint {
                  {client_secret} and the scope"
             ),
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                return Error::new(ErrorKind::Retry, format!("the identity provider at {url} is not well ({why})"));
+                return Error::new(
+                    ErrorKind::Retry,
+                    format!("the identity provider at {url} is not well ({why})"),
+                );
             }
             _ => format!("{url} is no token endpoint ({why}); check the URL"),
         };
@@ -176,7 +193,9 @@ fn form_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => encoded.push(char::from(byte)),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => {
+                encoded.push(char::from(byte))
+            }
             b' ' => encoded.push('+'),
             byte => encoded.push_str(&format!("%{byte:02X}")),
         }

@@ -65,7 +65,10 @@ const TOKEN_ENDPOINT_CA_FILE: &str = "sasl.oauthbearer.token.endpoint.ca.file";
 
 /// Names of Kafka's that stand for something else here, and what to write instead.
 const INSTEAD: &[(&str, &str)] = &[
-    ("sasl.password", "secrets are not taken from here: name a file by sasl.password.file or a variable by sasl.password.env"),
+    (
+        "sasl.password",
+        "secrets are not taken from here: name a file by sasl.password.file or a variable by sasl.password.env",
+    ),
     ("sasl.jaas.config", "use sasl.username with sasl.password.file or sasl.password.env"),
     (
         "sasl.oauthbearer.client.secret",
@@ -83,7 +86,10 @@ const INSTEAD: &[(&str, &str)] = &[
         "ssl.endpoint.identification.algorithm",
         "the server name is always checked; ssl.server.name says which one to expect",
     ),
-    ("enable.ssl.certificate.verification", "certificates are always checked; ssl.ca.file says what to trust"),
+    (
+        "enable.ssl.certificate.verification",
+        "certificates are always checked; ssl.ca.file says what to trust",
+    ),
 ];
 
 /// Reads every property, or gives every fault.
@@ -124,9 +130,12 @@ impl Reader {
 
     fn take(&mut self, key: &str, value: &str) {
         match (key, value) {
-            ("ssl.truststore.type" | "ssl.keystore.type", value) if value.eq_ignore_ascii_case("PEM") => return,
+            ("ssl.truststore.type" | "ssl.keystore.type", value) if value.eq_ignore_ascii_case("PEM") => {
+                return;
+            }
             ("ssl.truststore.type" | "ssl.keystore.type", _) => {
-                return self.fault(key, "only PEM files are read; keytool -exportcert -rfc makes them of others");
+                return self
+                    .fault(key, "only PEM files are read; keytool -exportcert -rfc makes them of others");
             }
             ("ssl.endpoint.identification.algorithm", value) if value.eq_ignore_ascii_case("https") => return,
             _ => {}
@@ -183,7 +192,12 @@ impl Reader {
         }
     }
 
-    fn needed_secret(&mut self, file: &'static str, env: &'static str, mechanism: &str) -> Option<SecretSource> {
+    fn needed_secret(
+        &mut self,
+        file: &'static str,
+        env: &'static str,
+        mechanism: &str,
+    ) -> Option<SecretSource> {
         let before = self.faults.len();
         let secret = self.secret(file, env);
         if secret.is_none() && self.faults.len() == before {
@@ -251,7 +265,9 @@ impl Reader {
                 {
                     extensions.insert(name.to_owned(), value.to_owned());
                 }
-                Some(_) | None => self.fault(EXTENSIONS, "write name=value,name=value; names are letters, not 'auth'"),
+                Some(_) | None => {
+                    self.fault(EXTENSIONS, "write name=value,name=value; names are letters, not 'auth'")
+                }
             }
         }
         extensions
@@ -273,7 +289,9 @@ pub(super) fn write(settings: &SecuritySettings) -> BTreeMap<String, String> {
         put(PROTOCOL, settings.protocol.word().to_owned());
     }
     let tls = &settings.tls;
-    for (key, file) in [(CA_FILE, &tls.ca_file), (CERTIFICATE_FILE, &tls.certificate_file), (KEY_FILE, &tls.key_file)] {
+    for (key, file) in
+        [(CA_FILE, &tls.ca_file), (CERTIFICATE_FILE, &tls.certificate_file), (KEY_FILE, &tls.key_file)]
+    {
         if let Some(file) = file {
             put(key, path(file));
         }
@@ -295,7 +313,8 @@ pub(super) fn write(settings: &SecuritySettings) -> BTreeMap<String, String> {
         }
         SaslSettings::Token { source, extensions } => {
             if !extensions.is_empty() {
-                let list: Vec<String> = extensions.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                let list: Vec<String> =
+                    extensions.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 put(EXTENSIONS, list.join(","));
             }
             match source {
@@ -380,7 +399,8 @@ mod tests {
 
     #[test]
     fn a_secret_in_place_of_a_file_is_refused_without_repeating_it() {
-        for key in ["sasl.password", "sasl.jaas.config", "sasl.oauthbearer.client.secret", "ssl.key.password"] {
+        for key in ["sasl.password", "sasl.jaas.config", "sasl.oauthbearer.client.secret", "ssl.key.password"]
+        {
             let faults = read(&properties(&[(key, "hunter2")])).unwrap_err();
             let text = faults[0].to_string();
             assert!(text.starts_with(key) && text.contains("use") || text.contains("name a file"), "{text}");
@@ -399,8 +419,13 @@ mod tests {
         ]))
         .unwrap_err();
         let keys: Vec<&str> = faults.iter().map(|fault| fault.key.as_str()).collect();
-        let expected =
-            ["ssl.cipher", "ssl.keystore.type", "sasl.username", "sasl.password.file", "sasl.oauthbearer.scope"];
+        let expected = [
+            "ssl.cipher",
+            "ssl.keystore.type",
+            "sasl.username",
+            "sasl.password.file",
+            "sasl.oauthbearer.scope",
+        ];
         assert_eq!(keys, expected);
     }
 

@@ -74,7 +74,10 @@ pub(crate) async fn authenticate<W: SaslWire>(wire: &mut W, login: Login) -> Res
             let answer = session.send(message.as_bytes()).await?;
             let verified = last.verify(&answer.auth_bytes);
             verified.map_err(|error| {
-                Error::new(ErrorKind::InvalidInput, format!("the broker at {} {error}", session.wire.address()))
+                Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("the broker at {} {error}", session.wire.address()),
+                )
             })?;
             answer
         }
@@ -103,7 +106,8 @@ async fn agree<W: SaslWire>(wire: &mut W, mechanism: SaslMechanism) -> Result<()
     let text = match KafkaError(answer.error_code) {
         KafkaError(0) => return Ok(()),
         KafkaError::UNSUPPORTED_SASL_MECHANISM => {
-            let offered: Vec<&str> = answer.mechanisms.iter().map(|offered| offered.as_str()).take(20).collect();
+            let offered: Vec<&str> =
+                answer.mechanisms.iter().map(|offered| offered.as_str()).take(20).collect();
             format!(
                 "the broker at {address} does not offer {mechanism} but {}; set sasl.mechanism to one of them",
                 if offered.is_empty() { "no SASL mechanism".to_owned() } else { offered.join(", ") }
@@ -154,10 +158,13 @@ impl<W: SaslWire> Session<'_, W> {
         };
         let advice = match self.login {
             Login::Password { source, .. } => {
-                format!("check sasl.username, the password in {source}, and that the user exists for {mechanism}")
+                format!(
+                    "check sasl.username, the password in {source}, and that the user exists for {mechanism}"
+                )
             }
             Login::Token { .. } => {
-                "check that the token has not expired and that the broker trusts its issuer and audience".to_owned()
+                "check that the token has not expired and that the broker trusts its issuer and audience"
+                    .to_owned()
             }
         };
         let context = format!("the broker at {address} refused {who} by {mechanism}{words}; {advice}");
@@ -177,6 +184,8 @@ async fn answer_challenge(
 fn nonce() -> Result<String> {
     let mut bytes = [0u8; 24];
     let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut bytes).map_err(|_| Error::new(ErrorKind::Retry, "the system has no random numbers to give"))?;
+    random
+        .fill(&mut bytes)
+        .map_err(|_| Error::new(ErrorKind::Retry, "the system has no random numbers to give"))?;
     Ok(STANDARD_NO_PAD.encode(bytes))
 }

@@ -112,13 +112,23 @@ impl Challenge {
         match self.hash {
             Hash::Sha256 => {
                 let mut salted = Zeroizing::new([0u8; 32]);
-                pbkdf2::pbkdf2_hmac::<Sha256>(password.as_bytes(), &self.salt, self.iterations, salted.as_mut());
+                pbkdf2::pbkdf2_hmac::<Sha256>(
+                    password.as_bytes(),
+                    &self.salt,
+                    self.iterations,
+                    salted.as_mut(),
+                );
                 let keys = Keys::<32>::derive(&*salted, hmac_sha256, |data| Sha256::digest(data).into());
                 self.prove(keys, hmac_sha256)
             }
             Hash::Sha512 => {
                 let mut salted = Zeroizing::new([0u8; 64]);
-                pbkdf2::pbkdf2_hmac::<Sha512>(password.as_bytes(), &self.salt, self.iterations, salted.as_mut());
+                pbkdf2::pbkdf2_hmac::<Sha512>(
+                    password.as_bytes(),
+                    &self.salt,
+                    self.iterations,
+                    salted.as_mut(),
+                );
                 let keys = Keys::<64>::derive(&*salted, hmac_sha512, |data| Sha512::digest(data).into());
                 self.prove(keys, hmac_sha512)
             }
@@ -152,7 +162,11 @@ impl Final {
         let encoded = text.strip_prefix("v=").ok_or(ScramError::Malformed("signature"))?;
         let encoded = encoded.split(',').next().unwrap_or_default();
         let signature = BASE64.decode(encoded).map_err(|_| ScramError::Malformed("signature"))?;
-        if bool::from(signature.as_slice().ct_eq(&self.signature)) { Ok(()) } else { Err(ScramError::WrongSignature) }
+        if bool::from(signature.as_slice().ct_eq(&self.signature)) {
+            Ok(())
+        } else {
+            Err(ScramError::WrongSignature)
+        }
     }
 }
 
@@ -225,8 +239,10 @@ mod tests {
         last.verify(SHA512_SIGNATURE.as_bytes()).unwrap();
     }
 
-    const SHA512_PROOF: &str = "gMGXRcevScNtxZ6/8lQYpGtnsNAc3mGcmNomv+xnoOMw+3R2xNJdMNnzMlTN8PPC6wdp6dybEmDYXYTxwnYPJQ==";
-    const SHA512_SIGNATURE: &str = "v=ZQnYEgWQMFmmsM8aQMF0nDDCy/AgCzkwk8CmMZYcMg0vSVlKDanekLtifDSeVGT4+5ZxXnJq199RVG2rR7N7Zw==";
+    const SHA512_PROOF: &str =
+        "gMGXRcevScNtxZ6/8lQYpGtnsNAc3mGcmNomv+xnoOMw+3R2xNJdMNnzMlTN8PPC6wdp6dybEmDYXYTxwnYPJQ==";
+    const SHA512_SIGNATURE: &str =
+        "v=ZQnYEgWQMFmmsM8aQMF0nDDCy/AgCzkwk8CmMZYcMg0vSVlKDanekLtifDSeVGT4+5ZxXnJq199RVG2rR7N7Zw==";
 
     #[test]
     fn a_server_that_does_not_know_the_password_is_not_believed() {

@@ -69,7 +69,9 @@ impl SecretSource {
             SecretSource::File(path) => {
                 let place = path.display();
                 let size = std::fs::metadata(path).map_err(|error| {
-                    invalid(format!("cannot read the {what} from {place} ({error}); check the path and who may read it"))
+                    invalid(format!(
+                        "cannot read the {what} from {place} ({error}); check the path and who may read it"
+                    ))
                 })?;
                 if size.len() > SECRET_BYTES_MAX {
                     return Err(invalid(format!("{place} is too long for a {what}; check the path")));
@@ -79,12 +81,16 @@ impl SecretSource {
                 })?);
                 let text = std::str::from_utf8(&bytes)
                     .map_err(|_| invalid(format!("{place} is not UTF-8 text, so it cannot be a {what}")))?;
-                Secret::new(text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text)))
+                Secret::new(
+                    text.strip_suffix('\n').map_or(text, |text| text.strip_suffix('\r').unwrap_or(text)),
+                )
             }
             SecretSource::Env(name) => match std::env::var(name) {
                 Ok(text) => Secret::new(text),
                 Err(std::env::VarError::NotPresent) => {
-                    return Err(invalid(format!("the {what} is to come from the environment variable {name}, which is not set")));
+                    return Err(invalid(format!(
+                        "the {what} is to come from the environment variable {name}, which is not set"
+                    )));
                 }
                 Err(std::env::VarError::NotUnicode(_)) => {
                     return Err(invalid(format!("the environment variable {name} is not UTF-8 text")));
@@ -132,7 +138,9 @@ mod tests {
     fn a_file_gives_its_content_without_the_last_line_break() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("password");
-        for (content, expected) in [("a b", "a b"), ("a b\n", "a b"), ("a b\r\n", "a b"), (" x \n\n", " x \n")] {
+        for (content, expected) in
+            [("a b", "a b"), ("a b\n", "a b"), ("a b\r\n", "a b"), (" x \n\n", " x \n")]
+        {
             std::fs::write(&path, content).unwrap();
             let secret = SecretSource::File(path.clone()).read("password").unwrap();
             assert_eq!(secret.expose(), expected, "{content:?}");
@@ -148,7 +156,8 @@ mod tests {
         std::fs::write(&path, "\n").unwrap();
         let empty = SecretSource::File(path).read("password").unwrap_err().to_string();
         assert!(empty.ends_with("is empty"), "{empty}");
-        let unset = SecretSource::Env("SHARESTREAM_TEST_UNSET".to_owned()).read("token").unwrap_err().to_string();
+        let unset =
+            SecretSource::Env("SHARESTREAM_TEST_UNSET".to_owned()).read("token").unwrap_err().to_string();
         assert!(unset.contains("SHARESTREAM_TEST_UNSET"), "{unset}");
     }
 }

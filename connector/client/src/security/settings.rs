@@ -184,7 +184,10 @@ impl SecuritySettings {
     pub fn from_properties(properties: &BTreeMap<String, String>) -> Result<Self> {
         properties::read(properties).map_err(|faults| {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            Error::new(sharestream_base::ErrorKind::InvalidInput, format!("security settings: {}", list.join("; ")))
+            Error::new(
+                sharestream_base::ErrorKind::InvalidInput,
+                format!("security settings: {}", list.join("; ")),
+            )
         })
     }
 
@@ -238,7 +241,8 @@ impl SecuritySettings {
             faults.push("security.protocol has SASL, so sasl.mechanism and its credentials are needed");
         }
         if !self.protocol.has_sasl() && self.sasl.is_some() {
-            faults.push("SASL credentials are given, so security.protocol must be SASL_SSL or SASL_PLAINTEXT");
+            faults
+                .push("SASL credentials are given, so security.protocol must be SASL_SSL or SASL_PLAINTEXT");
         }
         if !self.protocol.has_tls() && self.tls != TlsSettings::default() {
             faults.push("ssl settings are given, so security.protocol must be SSL or SASL_SSL");
@@ -254,7 +258,9 @@ impl SecuritySettings {
         match (&self.sasl, self.protocol) {
             (Some(SaslSettings::Password { username, .. }), _) => Some(format!("User:{username}")),
             (None, SecurityProtocol::Plaintext) => Some("User:ANONYMOUS".to_owned()),
-            (None, SecurityProtocol::Ssl) if self.tls.certificate_file.is_none() => Some("User:ANONYMOUS".to_owned()),
+            (None, SecurityProtocol::Ssl) if self.tls.certificate_file.is_none() => {
+                Some("User:ANONYMOUS".to_owned())
+            }
             // The broker takes the name from the token or the certificate by rules of its own.
             (Some(SaslSettings::Token { .. }) | None, _) => None,
         }

@@ -41,7 +41,8 @@ impl Tls {
     pub(crate) async fn wrap(&self, io: BoxIo, address: &HostPort) -> Result<BoxIo> {
         let name = self.settings.server_name.as_ref().unwrap_or(&address.host);
         let server_name = ServerName::try_from(name.clone()).map_err(|_| {
-            let text = format!("'{name}' is neither a host name nor an address, so no certificate can be for it");
+            let text =
+                format!("'{name}' is neither a host name nor an address, so no certificate can be for it");
             Error::new(ErrorKind::InvalidInput, text)
         })?;
         let (settings, clock) = (Arc::clone(&self.settings), self.clock.clone());
@@ -79,13 +80,17 @@ fn load(settings: &TlsSettings, clock: Clock) -> Result<ClientConfig> {
     match (&settings.certificate_file, &settings.key_file) {
         (Some(certificate_file), Some(key_file)) => {
             let chain = certificates(certificate_file, "ssl.certificate.file")?;
-            builder.with_client_auth_cert(chain, private_key(key_file)?).map_err(|error| {
-                let text = format!(
-                    "the key in {} does not fit the certificate in {}; ssl.certificate.file must begin with our own \
-                     certificate",
-                    key_file.display(),
-                    certificate_file.display()
-                );
+            let with_key = builder.with_client_auth_cert(chain, private_key(key_file)?);
+            with_key.map_err(|error| {
+                let (certificate, key) = (certificate_file.display(), key_file.display());
+                let text = if explain::is_version_1(&error) {
+                    format!("the certificate in {certificate} is of X.509 version 1; {}", explain::VERSION_3)
+                } else {
+                    format!(
+                        "the key in {key} does not fit the certificate in {certificate}; ssl.certificate.file must begin \
+                         with our own certificate"
+                    )
+                };
                 Error::new(ErrorKind::InvalidInput, text).with_source(error)
             })
         }
@@ -149,13 +154,17 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
         )));
     }
     // The parser's own error could quote the file.
-    PrivateKeyDer::from_pem_slice(&bytes)
-        .map_err(|_| invalid(format!("ssl.key.file: {place} holds no PEM private key (-----BEGIN PRIVATE KEY-----)")))
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| {
+        invalid(format!("ssl.key.file: {place} holds no PEM private key (-----BEGIN PRIVATE KEY-----)"))
+    })
 }
 
 fn read(path: &Path, setting: &str) -> Result<Zeroizing<Vec<u8>>> {
     std::fs::read(path).map(Zeroizing::new).map_err(|error| {
-        let text = format!("{setting}: cannot read {} ({error}); check the path and who may read it", path.display());
+        let text = format!(
+            "{setting}: cannot read {} ({error}); check the path and who may read it",
+            path.display()
+        );
         Error::new(ErrorKind::InvalidInput, text)
     })
 }

@@ -10,8 +10,8 @@ use hmac::{Hmac, Mac};
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::metadata_response::MetadataResponseBroker;
 use kafka_protocol::messages::{
-    ApiVersionsResponse, MetadataResponse, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest,
-    SaslHandshakeResponse,
+    ApiVersionsResponse, MetadataResponse, SaslAuthenticateRequest, SaslAuthenticateResponse,
+    SaslHandshakeRequest, SaslHandshakeResponse,
 };
 use kafka_protocol::protocol::{Encodable, HeaderVersion, StrBytes};
 use rustls::ServerConfig;
@@ -105,11 +105,14 @@ impl Broker {
                     encode(&answer, &header)
                 }
                 36 => {
-                    let request = frame::decode_request_body::<SaslAuthenticateRequest>(body, version).unwrap();
+                    let request =
+                        frame::decode_request_body::<SaslAuthenticateRequest>(body, version).unwrap();
                     let answer = self.authenticate(&mut sasl, &request.auth_bytes);
                     encode(&answer, &header)
                 }
-                3 if self.offers.is_empty() || matches!(sasl, Sasl::Done) => encode(&self.metadata(), &header),
+                3 if self.offers.is_empty() || matches!(sasl, Sasl::Done) => {
+                    encode(&self.metadata(), &header)
+                }
                 // Like Kafka: no word, the connection ends.
                 _ => return,
             };
@@ -136,11 +139,13 @@ impl Broker {
         let done = answer.clone().with_session_lifetime_ms(self.session_lifetime_ms);
         // A chatty broker: it repeats what it was sent.
         let words = format!("no: {}.", String::from_utf8_lossy(bytes));
-        let refused = answer.clone().with_error_code(58).with_error_message(Some(StrBytes::from_string(words)));
+        let refused =
+            answer.clone().with_error_code(58).with_error_message(Some(StrBytes::from_string(words)));
         let text = String::from_utf8_lossy(bytes).into_owned();
         let (next, answer) = match std::mem::take(sasl) {
             Sasl::Agreed(mechanism) if mechanism == "PLAIN" => {
-                let is_right = self.users.iter().any(|(name, password)| text == format!("\0{name}\0{password}"));
+                let is_right =
+                    self.users.iter().any(|(name, password)| text == format!("\0{name}\0{password}"));
                 if is_right { (Sasl::Done, done) } else { (Sasl::Refused, refused) }
             }
             Sasl::Agreed(mechanism) if mechanism == "OAUTHBEARER" => {

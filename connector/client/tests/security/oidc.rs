@@ -27,9 +27,14 @@ impl Idp {
     }
 
     /// What connecting gives when the provider answers so.
-    async fn answers(&self, status: &'static str, body: &str) -> Result<sharestream_client::Client, sharestream_client::Error> {
+    async fn answers(
+        &self,
+        status: &'static str,
+        body: &str,
+    ) -> Result<sharestream_client::Client, sharestream_client::Error> {
         let users = BTreeMap::from([("token", "good.token.1".to_owned())]);
-        let _broker = Broker { offers: vec!["OAUTHBEARER"], users, ..Broker::default() }.start(&self.env).await;
+        let _broker =
+            Broker { offers: vec!["OAUTHBEARER"], users, ..Broker::default() }.start(&self.env).await;
         let tls = self.authority.server("idp").server_config(None);
         let provider = Provider { tls, status, body: body.to_owned(), seen: Arc::clone(&self.seen) };
         let _provider = provider.start(&self.env).await;
@@ -50,7 +55,9 @@ impl Idp {
 #[tokio::test]
 async fn a_token_is_asked_for_once_and_used_by_all_connections() {
     let idp = Idp::new();
-    idp.answers("200 OK", r#"{"access_token":"good.token.1","expires_in":300,"token_type":"bearer"}"#).await.unwrap();
+    idp.answers("200 OK", r#"{"access_token":"good.token.1","expires_in":300,"token_type":"bearer"}"#)
+        .await
+        .unwrap();
     let seen = idp.seen.lock().unwrap();
     let [request] = seen.as_slice() else { panic!("{} requests", seen.len()) };
     assert!(request.starts_with("POST /realms/r/token?x=1 HTTP/1.1\r\nhost: idp\r\n"), "{request}");

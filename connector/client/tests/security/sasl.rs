@@ -51,7 +51,10 @@ async fn a_wrong_password_is_told_with_the_user_and_its_file_but_never_itself() 
     for mechanism in ["PLAIN", "SCRAM-SHA-256"] {
         let result = log_in(broker(&["PLAIN", "SCRAM-SHA-256"]), mechanism, "hunter2").await;
         assert!(!text(result.as_ref().unwrap_err()).contains("hunter2"), "the broker repeats it, we do not");
-        refused(result, &["broker:9092 refused user 'alice'", mechanism, "/secret", "SASL_AUTHENTICATION_FAILED"]);
+        refused(
+            result,
+            &["broker:9092 refused user 'alice'", mechanism, "/secret", "SASL_AUTHENTICATION_FAILED"],
+        );
     }
 }
 

@@ -49,9 +49,14 @@ async fn a_secret_is_in_no_log_error_debug_output_or_json() {
     let file = folder.path().join("secret");
     std::fs::write(&file, SECRET).unwrap();
     let mut shown = String::new();
-    for (mechanism, is_right) in
-        [("PLAIN", true), ("PLAIN", false), ("SCRAM-SHA-256", true), ("SCRAM-SHA-256", false), ("OAUTHBEARER", true), ("OAUTHBEARER", false)]
-    {
+    for (mechanism, is_right) in [
+        ("PLAIN", true),
+        ("PLAIN", false),
+        ("SCRAM-SHA-256", true),
+        ("SCRAM-SHA-256", false),
+        ("OAUTHBEARER", true),
+        ("OAUTHBEARER", false),
+    ] {
         let env = Env::seeded(1);
         let known = if is_right { SECRET } else { "another" };
         let users = BTreeMap::from([("alice", known.to_owned()), ("token", known.to_owned())]);

@@ -67,7 +67,10 @@ async fn a_certificate_for_another_name_is_refused_and_both_names_are_told() {
 #[tokio::test]
 async fn an_expired_certificate_is_refused() {
     let tls = Tls::new();
-    has(tls.against(&tls.authority.expired("broker"), &[]).await, &["has expired", "365 days ago", "renew it"]);
+    has(
+        tls.against(&tls.authority.expired("broker"), &[]).await,
+        &["has expired", "365 days ago", "renew it"],
+    );
 }
 
 #[tokio::test]
@@ -100,7 +103,9 @@ async fn a_tls_listener_spoken_to_in_plain_text_is_recognised() {
 
 #[tokio::test]
 async fn other_programs_are_not_taken_for_brokers() {
-    for (greeting, words) in [(&b"HTTP/1.1 400 Bad Request\r\n"[..], "web server"), (b"SSH-2.0-x\r\n", "Kafka protocol")] {
+    for (greeting, words) in
+        [(&b"HTTP/1.1 400 Bad Request\r\n"[..], "web server"), (b"SSH-2.0-x\r\n", "Kafka protocol")]
+    {
         let env = Env::seeded(1);
         let _serving = Broker { greets_with: Some(greeting), ..Broker::default() }.start(&env).await;
         has(Some(text(&connect(&env, &[]).await.unwrap_err())), &["broker:9092", words, "check the port"]);
@@ -134,15 +139,30 @@ async fn files_that_cannot_be_used_are_named_with_their_setting() {
     let certificate = file("certificate.pem", &mine.certificate);
     let key = file("key.pem", &mine.key);
     let other_key = file("other.pem", &tls.authority.client("me").key);
-    let locked = file("locked.pem", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let locked = file(
+        "locked.pem",
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+    );
     let none = file("none.pem", "not PEM\n");
     for (properties, words) in [
         (vec![("ssl.ca.file", "/nowhere/ca.pem")], ["ssl.ca.file", "/nowhere/ca.pem"]),
         (vec![("ssl.ca.file", &*none)], ["no PEM certificate", "keytool"]),
-        (vec![("ssl.certificate.file", &*none), ("ssl.key.file", &*key)], ["ssl.certificate.file", "none.pem"]),
-        (vec![("ssl.certificate.file", &*certificate), ("ssl.key.file", &*none)], ["ssl.key.file", "none.pem"]),
-        (vec![("ssl.certificate.file", &*certificate), ("ssl.key.file", &*locked)], ["password", "openssl pkcs8"]),
-        (vec![("ssl.certificate.file", &*certificate), ("ssl.key.file", &*other_key)], ["does not fit", "other.pem"]),
+        (
+            vec![("ssl.certificate.file", &*none), ("ssl.key.file", &*key)],
+            ["ssl.certificate.file", "none.pem"],
+        ),
+        (
+            vec![("ssl.certificate.file", &*certificate), ("ssl.key.file", &*none)],
+            ["ssl.key.file", "none.pem"],
+        ),
+        (
+            vec![("ssl.certificate.file", &*certificate), ("ssl.key.file", &*locked)],
+            ["password", "openssl pkcs8"],
+        ),
+        (
+            vec![("ssl.certificate.file", &*certificate), ("ssl.key.file", &*other_key)],
+            ["does not fit", "other.pem"],
+        ),
     ] {
         let mut serving = Broker::default().start(&tls.env).await;
         let mut all = vec![("security.protocol", "SSL")];
@@ -163,6 +183,11 @@ async fn an_advertised_address_that_does_not_work_is_told_apart_from_the_bootstr
     let error = client.admin().list_transactions().await.unwrap_err();
     has(
         Some(text(&error)),
-        &["broker 1 advertises inside.example:9094", "told by broker:9092", "advertised.listeners", "cannot reach"],
+        &[
+            "broker 1 advertises inside.example:9094",
+            "told by broker:9092",
+            "advertised.listeners",
+            "cannot reach",
+        ],
     );
 }

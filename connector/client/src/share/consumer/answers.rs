@@ -13,13 +13,13 @@ use sharestream_wire::messages::share_fetch::ShareFetchResponse;
 use super::ShareConsumer;
 use super::routing::ROUTE_PAUSE;
 use crate::error::{ErrorClass, classify};
+use crate::security::Access;
 use crate::share::acknowledge::AckResult;
 use crate::share::acquired::ShareRecords;
 use crate::share::leader::{Answer, LeaderAnswer, SentBatches};
 use crate::share::lost::LostReason;
 use crate::share::records::{PartitionError, read_fetch};
 use crate::share::session::PartitionKey;
-use crate::security::Access;
 use crate::{Error, Result};
 
 impl ShareConsumer {
