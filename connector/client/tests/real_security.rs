@@ -265,6 +265,9 @@ async fn each_way_in_works_through_several_sessions(kafka: &Kafka) {
     futures::future::join_all(working).await;
 }
 
+/// Port behind the first, properties, and words of the error.
+type Wrong = (u16, Vec<(&'static str, &'static str)>, &'static [&'static str]);
+
 async fn what_is_wrong_is_said(kafka: &Kafka) {
     let sasl = [("sasl.mechanism", "PLAIN"), ("sasl.username", "alice"), ("sasl.password.env", "PATH")];
     let with = |protocol, more: &[(&'static str, &'static str)]| {
@@ -272,7 +275,7 @@ async fn what_is_wrong_is_said(kafka: &Kafka) {
         properties.extend_from_slice(more);
         properties
     };
-    let cases: [(u16, Vec<(&str, &str)>, &[&str]); 8] = [
+    let cases: [Wrong; 8] = [
         (2, with("PLAINTEXT", &[]), &["speaks TLS", "security.protocol to SSL"]),
         (0, with("SSL", &[]), &["hung up in the TLS handshake", "PLAINTEXT"]),
         (2, with("SSL", &[]), &["want a client certificate", "ssl.certificate.file"]),
@@ -352,7 +355,8 @@ async fn a_client_certificate_is_who_we_are(kafka: &Kafka) {
     // The launcher's own authority issues it, by the tool that made the authority.
     let tls = kafka.dir.path().join("tls");
     let script = "openssl req -newkey rsa:2048 -nodes -subj /CN=alice -keyout alice.key -out alice.csr && \
-                  echo basicConstraints=CA:FALSE > extensions && openssl x509 -req -in alice.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+                  echo basicConstraints=CA:FALSE > extensions && \
+                  openssl x509 -req -in alice.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
                   -extfile extensions -out alice.pem";
     let made = Command::new("sh").args(["-c", script]).current_dir(&tls).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

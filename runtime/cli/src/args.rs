@@ -51,7 +51,12 @@ pub(crate) struct Overrides {
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = "SHARESTREAM_BROKERS")]
     pub(crate) brokers: Vec<HostPort>,
     /// File of Kafka client properties (security.protocol, sasl.mechanism, ...) instead of [source.security]
-    #[arg(long = "command-config", value_name = "FILE", env = "SHARESTREAM_COMMAND_CONFIG", value_parser = properties::read)]
+    #[arg(
+        long = "command-config",
+        value_name = "FILE",
+        env = "SHARESTREAM_COMMAND_CONFIG",
+        value_parser = properties::read
+    )]
     pub(crate) security: Option<Security>,
     /// Acknowledgement mode instead of the one in the job file
     #[arg(long, value_enum)]
@@ -163,7 +168,12 @@ pub(crate) struct Connection {
     )]
     pub(crate) brokers: Vec<HostPort>,
     /// File of Kafka client properties: security.protocol, sasl.mechanism, ssl.ca.file, ...
-    #[arg(long = "command-config", value_name = "FILE", env = "SHARESTREAM_COMMAND_CONFIG", value_parser = properties::read)]
+    #[arg(
+        long = "command-config",
+        value_name = "FILE",
+        env = "SHARESTREAM_COMMAND_CONFIG",
+        value_parser = properties::read
+    )]
     pub(crate) security: Option<Security>,
 }
 

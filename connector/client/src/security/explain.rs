@@ -41,7 +41,8 @@ pub(super) fn handshake(error: &io::Error, peer: &Peer<'_>) -> Error {
         }
         rustls::Error::AlertReceived(alert) => invalid(alert_text(*alert, address, peer.settings)),
         rustls::Error::PeerIncompatible(why) => invalid(format!(
-            "{address} and this client have no TLS version or cipher in common ({why:?}); allow TLSv1.2 or TLSv1.3 in the broker's ssl.enabled.protocols"
+            "{address} and this client have no TLS version or cipher in common ({why:?}); allow TLSv1.2 or TLSv1.3 \
+             in the broker's ssl.enabled.protocols"
         )),
         other => invalid(format!("TLS with {address} failed ({other}); check the broker's TLS listener")),
     }

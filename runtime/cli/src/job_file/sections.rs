@@ -112,7 +112,6 @@ fn read_source(
         Some(section) => security::read(&section, path, problems),
         None => Some(SecuritySettings::default()),
     };
-    section.finish(problems);
     if let (Some(Brokers::Embedded), Some(security)) = (&brokers, &security)
         && *security != SecuritySettings::default()
     {
@@ -123,6 +122,7 @@ fn read_source(
             "remove it: the embedded broker listens in this process",
         );
     }
+    section.finish(problems);
     named.lock_duration_ms = config.get("share.record.lock.duration.ms").cloned();
     Some(SourceSettings {
         brokers: brokers?,
