@@ -81,7 +81,11 @@ fn certificate(fault: &CertificateError, peer: &Peer<'_>) -> String {
         CertificateError::NotValidForNameContext { presented, .. } => format!(
             "the certificate of {address} is not for '{name}' but for {}; connect by one of those names (also in the \
              broker's advertised.listeners), or set ssl.server.name to one",
-            if presented.is_empty() { "no name at all".to_owned() } else { presented.join(", ") }
+            if presented.is_empty() {
+                "no name at all".to_owned()
+            } else {
+                presented.iter().map(|name| plain_name(name)).collect::<Vec<_>>().join(", ")
+            }
         ),
         CertificateError::Revoked => {
             format!("the certificate of {address} was revoked; renew it on the broker")
@@ -115,6 +119,12 @@ pub(super) const VERSION_3: &str =
 /// True for a certificate of our own that is of version 1.
 pub(super) fn is_version_1(error: &rustls::Error) -> bool {
     format!("{error:?}").contains(VERSION_1)
+}
+
+/// A name of a certificate without what the verifier writes around it: `DnsName("kafka")` is kafka.
+fn plain_name(presented: &str) -> &str {
+    let inner = presented.split_once('(').and_then(|(_kind, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(presented).trim_matches('"')
 }
 
 fn days_ago(fault: &CertificateError) -> String {
