@@ -70,8 +70,9 @@ impl Cluster {
         let opening = async {
             let mut setup = self.dial(address).await?;
             let answer = setup.agree_on_versions().await?;
+            let since = self.env.clock.now();
             let authenticated = match login {
-                Some(login) => Some(authenticate(&mut setup, login).await?),
+                Some(login) => Some((authenticate(&mut setup, login).await?, since)),
                 None => None,
             };
             Ok((setup.finish(), answer, authenticated))
@@ -85,7 +86,9 @@ impl Cluster {
             request_timeout: self.config.request_timeout,
         };
         let renewal = match (&self.credentials, authenticated) {
-            (Some(credentials), Some(begun)) => Some(Renewal::new(&self.env, Arc::clone(credentials), begun)),
+            (Some(credentials), Some((begun, since))) => {
+                Some(Renewal::new(&self.env, Arc::clone(credentials), begun, since))
+            }
             (Some(_) | None, None) | (None, Some(_)) => None,
         };
         Ok((Connection::start(io, &self.env, options, versions, renewal), features))

@@ -68,6 +68,7 @@ impl KafkaJob {
         }
         let client_config = ClientConfig::with_bootstrap(&config.bootstrap.join(","))
             .map_err(client_error("bootstrap"))?
+            .with_security(config.security.clone())
             .with_client_id(format!("sharestream-{}-{}", config.job, config.instance));
         let client = Client::connect(env, client_config).await.map_err(client_error("connect"))?;
         let support =

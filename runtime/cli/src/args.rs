@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use sharestream_base::HostPort;
 use sharestream_core::commit::CommitStep;
 
+use crate::properties::{self, Security};
+
 /// Process Kafka share groups exactly once.
 ///
 /// Exit codes: 0 done and right; 1 failed, or violated (verify, demo); 2 wrong usage, or could not check;
@@ -48,6 +50,14 @@ pub(crate) struct Overrides {
     /// Brokers instead of those in the job file
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = "SHARESTREAM_BROKERS")]
     pub(crate) brokers: Vec<HostPort>,
+    /// File of Kafka client properties (security.protocol, sasl.mechanism, ...) instead of [source.security]
+    #[arg(
+        long = "command-config",
+        value_name = "FILE",
+        env = "SHARESTREAM_COMMAND_CONFIG",
+        value_parser = properties::read
+    )]
+    pub(crate) security: Option<Security>,
     /// Acknowledgement mode instead of the one in the job file
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
@@ -166,6 +176,14 @@ pub(crate) struct Connection {
         default_value = "127.0.0.1:9092"
     )]
     pub(crate) brokers: Vec<HostPort>,
+    /// File of Kafka client properties: security.protocol, sasl.mechanism, ssl.ca.file, ...
+    #[arg(
+        long = "command-config",
+        value_name = "FILE",
+        env = "SHARESTREAM_COMMAND_CONFIG",
+        value_parser = properties::read
+    )]
+    pub(crate) security: Option<Security>,
 }
 
 /// `sharestream topic ...`.

@@ -82,9 +82,16 @@ fn chain_text(error: &anyhow::Error) -> String {
 
 fn hint(kind: Option<ErrorKind>, message: &str) -> Option<String> {
     let lower = message.to_lowercase();
-    let is_unreachable = ["refused", "cannot be reached", "no broker", "unreachable", "not reachable"]
-        .iter()
-        .any(|word| lower.contains(word));
+    let is_unreachable = [
+        "connection refused",
+        "cannot reach",
+        "cannot be reached",
+        "no broker",
+        "unreachable",
+        "not reachable",
+    ]
+    .iter()
+    .any(|word| lower.contains(word));
     if is_unreachable {
         return Some(
             "is a broker running there? `sharestream broker` starts one; --brokers names another".to_owned(),

@@ -12,6 +12,7 @@ mod exit;
 mod failure;
 mod job_file;
 mod output;
+mod properties;
 mod settings;
 mod signals;
 mod transform;

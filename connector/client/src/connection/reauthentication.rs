@@ -53,8 +53,13 @@ enum State {
 }
 
 impl Renewal {
-    /// Of a session that has just begun.
-    pub(crate) fn new(env: &Env, credentials: Arc<Credentials>, begun: Authenticated) -> Self {
+    /// Of a session that has begun after `since`: the broker counts from before we hear of it.
+    pub(crate) fn new(
+        env: &Env,
+        credentials: Arc<Credentials>,
+        begun: Authenticated,
+        since: Instant,
+    ) -> Self {
         let mut renewal = Renewal {
             credentials,
             clock: env.clock.clone(),
@@ -62,19 +67,19 @@ impl Renewal {
             state: State::Never,
             expires_at: None,
         };
-        renewal.begin(begun);
+        renewal.begin(begun, since);
         renewal
     }
 
     /// A session has begun.
-    fn begin(&mut self, begun: Authenticated) {
-        let now = self.clock.now();
-        self.expires_at = begun.session_lifetime.map(|lifetime| now + lifetime);
+    fn begin(&mut self, begun: Authenticated, since: Instant) {
+        self.expires_at = begun.session_lifetime.map(|lifetime| since + lifetime);
         self.state = match begun.session_lifetime {
             None => State::Never,
             Some(lifetime) => {
                 let part = RENEW_FROM + (RENEW_TO - RENEW_FROM) * self.rng.unit();
-                State::At(now + lifetime.mul_f64(part).max(RENEW_AFTER_MIN))
+                let at = since + lifetime.mul_f64(part);
+                State::At(at.max(self.clock.now() + RENEW_AFTER_MIN))
             }
         };
     }
@@ -120,9 +125,10 @@ impl Renewal {
 
     /// Shows `login`. Not cancel safe: the connection is then of no use.
     pub(super) async fn renew(&mut self, mut wire: LiveWire<'_>, login: Login) -> Result<()> {
+        let since = self.clock.now();
         let begun = authenticate(&mut wire, login).await?;
         tracing::debug!(address = %wire.address(), lifetime = ?begun.session_lifetime, "authenticated again");
-        self.begin(begun);
+        self.begin(begun, since);
         Ok(())
     }
 }

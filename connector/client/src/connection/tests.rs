@@ -96,7 +96,7 @@ fn session(env: &Env, folder: &tempfile::TempDir) -> Renewal {
         password: SecretSource::File(folder.path().join("password")),
     };
     let begun = Authenticated { session_lifetime: Some(Duration::from_secs(10)) };
-    Renewal::new(env, Arc::new(Credentials::new(env, settings)), begun)
+    Renewal::new(env, Arc::new(Credentials::new(env, settings)), begun, env.clock.now())
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,3 +98,44 @@ pub(crate) fn advice_for(code: KafkaError) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sharestream_base::ErrorKind;
+
+    use super::*;
+    use crate::Error;
+
+    #[test]
+    fn a_refusal_names_operation_resource_and_principal_and_is_not_retried() {
+        for (code, access, words) in [
+            (29, Access::topic("Write", "flights"), ["Write on topic 'flights'", "--topic 'flights'"]),
+            (30, Access::group("Read", "late"), ["Read on group 'late'", "--group 'late'"]),
+            (31, Access::cluster("IdempotentWrite"), ["IdempotentWrite on the cluster", "--cluster"]),
+            (53, Access::transactional_id("Write", "late.0"), ["id 'late.0'", "--transactional-id 'late.0'"]),
+        ] {
+            let error = Error::from_code(code, "try it");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("needs an ACL"), "without knowing more: {error}");
+            let known = error.needing(&access, Some("User:alice")).within("job late").to_string();
+            assert!(
+                known.starts_with("job late: try it: ") && known.contains("_AUTHORIZATION_FAILED"),
+                "{known}"
+            );
+            for word in words.iter().chain(&["'User:alice' needs an ACL", "kafka-acls --add"]) {
+                assert!(known.contains(word), "no '{word}' in: {known}");
+            }
+            let unknown = Error::from_code(code, "try it").needing(&access, None).to_string();
+            assert!(
+                unknown.contains("this client's user needs an ACL") && unknown.contains("User:NAME"),
+                "{unknown}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_errors_get_no_advice_about_acls() {
+        let error = Error::from_code(6, "fetch").needing(&Access::topic("Read", "flights"), None);
+        assert!(!error.to_string().contains("ACL"), "{error}");
+    }
+}

@@ -41,7 +41,8 @@ pub(super) fn handshake(error: &io::Error, peer: &Peer<'_>) -> Error {
         }
         rustls::Error::AlertReceived(alert) => invalid(alert_text(*alert, address, peer.settings)),
         rustls::Error::PeerIncompatible(why) => invalid(format!(
-            "{address} and this client have no TLS version or cipher in common ({why:?}); allow TLSv1.2 or TLSv1.3 in the broker's ssl.enabled.protocols"
+            "{address} and this client have no TLS version or cipher in common ({why:?}); allow TLSv1.2 or TLSv1.3 \
+             in the broker's ssl.enabled.protocols"
         )),
         other => invalid(format!("TLS with {address} failed ({other}); check the broker's TLS listener")),
     }
@@ -80,7 +81,11 @@ fn certificate(fault: &CertificateError, peer: &Peer<'_>) -> String {
         CertificateError::NotValidForNameContext { presented, .. } => format!(
             "the certificate of {address} is not for '{name}' but for {}; connect by one of those names (also in the \
              broker's advertised.listeners), or set ssl.server.name to one",
-            if presented.is_empty() { "no name at all".to_owned() } else { presented.join(", ") }
+            if presented.is_empty() {
+                "no name at all".to_owned()
+            } else {
+                presented.iter().map(|name| plain_name(name)).collect::<Vec<_>>().join(", ")
+            }
         ),
         CertificateError::Revoked => {
             format!("the certificate of {address} was revoked; renew it on the broker")
@@ -91,6 +96,9 @@ fn certificate(fault: &CertificateError, peer: &Peer<'_>) -> String {
         ),
         other => {
             let text = format!("{other:?}");
+            if text.contains(VERSION_1) {
+                return format!("the certificate of {address} is of X.509 version 1; {VERSION_3}");
+            }
             if text.contains("CaUsedAsEndEntity") {
                 return format!(
                     "{address} shows the certificate of an authority as its own; issue the broker a certificate signed \
@@ -100,6 +108,23 @@ fn certificate(fault: &CertificateError, peer: &Peer<'_>) -> String {
             format!("the certificate of {address} cannot be used ({text}); issue the broker another")
         }
     }
+}
+
+/// What the verifier calls a certificate without extensions, as `openssl x509 -req` makes it by default.
+const VERSION_1: &str = "UnsupportedCertVersion";
+/// What to do about one.
+pub(super) const VERSION_3: &str =
+    "issue one of version 3 (openssl x509 -req with an -extfile that says basicConstraints=CA:FALSE)";
+
+/// True for a certificate of our own that is of version 1.
+pub(super) fn is_version_1(error: &rustls::Error) -> bool {
+    format!("{error:?}").contains(VERSION_1)
+}
+
+/// A name of a certificate without what the verifier writes around it: `DnsName("kafka")` is kafka.
+fn plain_name(presented: &str) -> &str {
+    let inner = presented.split_once('(').and_then(|(_kind, rest)| rest.strip_suffix(')'));
+    inner.unwrap_or(presented).trim_matches('"')
 }
 
 fn days_ago(fault: &CertificateError) -> String {

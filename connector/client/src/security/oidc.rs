@@ -1,7 +1,7 @@
 //! Bearer tokens from an identity provider, for our id and secret (RFC 6749 section 4.4, KIP-768).
 //!
-//! One request over HTTPS, through the same doors as all else. A token is kept until three quarters of its life are over;
-//! a session by it is renewed later than that (see `connection::reauthentication`), so with another token.
+//! One request over HTTPS, through the same doors as all else. A token is kept until a quarter of its life is left, and not
+//! less than [`LEFT_MIN`]: a session ends with its token, and a session of a moment is none.
 
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ use crate::{Error, Result};
 
 /// Longest wait for a token. Kafka: `sasl.login.connect.timeout.ms` and `sasl.login.read.timeout.ms`.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// A token with less life than this left is not used for another session.
+const LEFT_MIN: Duration = Duration::from_secs(30);
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// Longest life of a token that is believed.
@@ -69,7 +71,7 @@ impl TokenEndpoint {
         }
     }
 
-    /// A token that has at least a quarter of its life before it. Cancel safe.
+    /// A token that has a good part of its life before it. Cancel safe.
     pub(super) async fn token(&self) -> Result<Secret> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) = kept.as_ref().filter(|kept| kept.renew_at > self.env.clock.now()) {
@@ -90,7 +92,8 @@ impl TokenEndpoint {
         let life = life
             .map_or(Duration::ZERO, |seconds| Duration::from_secs_f64(seconds.min(LIFE_MAX.as_secs_f64())));
         tracing::debug!(url, ?life, "got a bearer token");
-        *kept = Some(Kept { token: token.clone(), renew_at: asked_at + life.mul_f64(0.75) });
+        let use_for = life.mul_f64(0.75).min(life.saturating_sub(LEFT_MIN));
+        *kept = Some(Kept { token: token.clone(), renew_at: asked_at + use_for });
         Ok(token)
     }
 

@@ -146,7 +146,7 @@ impl Challenge {
         let client_signature = Zeroizing::new(hmac(&*keys.stored, signed.as_bytes()));
         let mut proof = keys.client.clone();
         proof.iter_mut().zip(client_signature.iter()).for_each(|(key, signature)| *key ^= signature);
-        let message = Zeroizing::new(format!("{without_proof},p={}", BASE64.encode(&*proof)));
+        let message = Zeroizing::new(format!("{without_proof},p={}", BASE64.encode(proof.as_slice())));
         let signature = Zeroizing::new(hmac(&*keys.server, signed.as_bytes()).to_vec());
         (message, Final { signature })
     }

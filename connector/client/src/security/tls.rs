@@ -80,13 +80,17 @@ fn load(settings: &TlsSettings, clock: Clock) -> Result<ClientConfig> {
     match (&settings.certificate_file, &settings.key_file) {
         (Some(certificate_file), Some(key_file)) => {
             let chain = certificates(certificate_file, "ssl.certificate.file")?;
-            builder.with_client_auth_cert(chain, private_key(key_file)?).map_err(|error| {
-                let text = format!(
-                    "the key in {} does not fit the certificate in {}; ssl.certificate.file must begin with our own \
-                     certificate",
-                    key_file.display(),
-                    certificate_file.display()
-                );
+            let with_key = builder.with_client_auth_cert(chain, private_key(key_file)?);
+            with_key.map_err(|error| {
+                let (certificate, key) = (certificate_file.display(), key_file.display());
+                let text = if explain::is_version_1(&error) {
+                    format!("the certificate in {certificate} is of X.509 version 1; {}", explain::VERSION_3)
+                } else {
+                    format!(
+                        "the key in {key} does not fit the certificate in {certificate}; ssl.certificate.file must begin \
+                         with our own certificate"
+                    )
+                };
                 Error::new(ErrorKind::InvalidInput, text).with_source(error)
             })
         }

@@ -7,7 +7,6 @@ mod certificates;
 mod fake;
 mod oidc;
 mod sasl;
-mod secrets;
 mod tls;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sharestream_base::HostPort;
+use sharestream_client::SecuritySettings;
 use sharestream_kafka::formats::{Format, OutputFormat};
 
 /// A job file without faults.
@@ -50,6 +51,8 @@ pub(crate) enum Brokers {
 pub(crate) struct SourceSettings {
     /// Brokers of the whole job: transactions do not span clusters, so the sink uses the same.
     pub(crate) brokers: Brokers,
+    /// How connections are protected and who the job is. Default plain text.
+    pub(crate) security: SecuritySettings,
     /// Topics the share group reads.
     pub(crate) topics: Vec<String>,
     /// Share group.
