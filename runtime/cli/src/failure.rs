@@ -90,6 +90,12 @@ fn hint(kind: Option<ErrorKind>, message: &str) -> Option<String> {
             "is a broker running there? `sharestream broker` starts one; --brokers names another".to_owned(),
         );
     }
+    if lower.contains("non_empty_group") {
+        return Some("stop its jobs and consumers first; `sharestream group describe` names them".to_owned());
+    }
+    if lower.contains("group_id_not_found") {
+        return Some("`sharestream group list` shows the share groups that there are".to_owned());
+    }
     if lower.contains("unknown_topic") {
         return Some(
             "`sharestream topic list` shows the topics, `sharestream topic create` makes one".to_owned(),
