@@ -13,6 +13,7 @@ use sharestream_client::{
 use super::topic::connect;
 use crate::args::groups::{GroupCommand, GroupDeleteArgs, GroupDescribeArgs, GroupListArgs, GroupResetArgs};
 use crate::exit::Exit;
+use crate::failure::Refused;
 use crate::output;
 
 /// Runs one of them.
@@ -87,9 +88,9 @@ async fn standings(admin: &Admin, group: &str) -> anyhow::Result<Vec<Standing>> 
 
 async fn described(admin: &Admin, group: &str) -> anyhow::Result<ShareGroupDescription> {
     admin.describe_share_group(group).await?.ok_or_else(|| {
-        anyhow::Error::new(crate::failure::UnreadableInput(format!(
+        Refused::error(format!(
             "there is no share group '{group}'; `sharestream group list` shows those that there are"
-        )))
+        ))
     })
 }
 

@@ -8,7 +8,7 @@ use sharestream_client::{Client, TransactionDescription};
 use super::topic::client_config;
 use crate::args::groups::{Owner, TransactionsAbortArgs, TransactionsCommand, TransactionsListArgs};
 use crate::exit::Exit;
-use crate::failure::UnreadableInput;
+use crate::failure::Refused;
 use crate::job_file::{self, Brokers, JobFile};
 use crate::output;
 
@@ -109,7 +109,7 @@ async fn abort(env: Env, args: TransactionsAbortArgs) -> anyhow::Result<Exit> {
              of the job file ends those of others",
             job.job
         );
-        return Err(anyhow::Error::new(UnreadableInput(text)));
+        return Err(Refused::error(text));
     }
     let Some(ended) = client.admin().abort_transaction(id).await? else {
         output::line(&match args.json {
