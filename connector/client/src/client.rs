@@ -231,13 +231,26 @@ impl Client {
     /// A pooled connection to `node`. Cancel safe.
     pub(crate) async fn node(&self, node: NodeId, purpose: Purpose) -> Result<Connection> {
         let address = self.address(node)?;
-        self.inner.cluster.pooled(&address, purpose).await
+        let opened = self.inner.cluster.pooled(&address, purpose).await;
+        opened.map_err(|error| self.advertised(node, &address, error))
     }
 
     /// A connection to `node` of the caller's own. Cancel safe.
     pub(crate) async fn open(&self, node: NodeId) -> Result<Connection> {
         let address = self.address(node)?;
-        Ok(self.inner.cluster.open(&address).await?.0)
+        let opened = self.inner.cluster.open(&address).await;
+        opened.map(|(connection, _)| connection).map_err(|error| self.advertised(node, &address, error))
+    }
+
+    /// An address that nobody here wrote down needs to be told where it comes from: a broker that advertises the wrong
+    /// listener answers at its bootstrap address and is out of reach at its own.
+    fn advertised(&self, node: NodeId, address: &HostPort, error: Error) -> Error {
+        if error.code().is_some() || self.config().bootstrap.contains(address) {
+            return error;
+        }
+        error.within(format!(
+            "broker {node} says that clients reach it at {address}; if that is wrong, correct its advertised.listeners"
+        ))
     }
 
     fn address(&self, node: NodeId) -> Result<HostPort> {
