@@ -59,8 +59,9 @@ async fn write_round(session: &mut TransactionSession, writer: &mut BatchWriter,
 async fn consume(client: &Client, group: &str, topic: &str) -> (BTreeSet<String>, usize) {
     let mut consumer = share_consumer(client, group, topic).await;
     let clock = Env::system().clock;
-    let deadline = clock.now() + Duration::from_secs(200);
+    let deadline = clock.now() + Duration::from_secs(400);
     let (mut values, mut lost_count, mut asked_at) = (BTreeSet::new(), 0, clock.now());
+    let mut complete_at = None;
     while clock.now() < deadline {
         let polls = [consumer.poll().await.unwrap()];
         values.extend(acquired_values(&polls).into_keys());
@@ -72,7 +73,10 @@ async fn consume(client: &Client, group: &str, topic: &str) -> (BTreeSet<String>
             }
         }
         lost_count += consumer.lost().len();
-        if values.len() == ROUNDS * EACH && clock.now() > asked_at + Duration::from_secs(1) {
+        if values.len() == ROUNDS * EACH {
+            complete_at.get_or_insert_with(|| clock.now());
+        }
+        if complete_at.is_some() && clock.now() > asked_at + Duration::from_secs(1) {
             asked_at = clock.now();
             let offsets = client.admin().describe_share_group_offsets(group, &[topic]).await.unwrap();
             if offsets.iter().all(|offset| offset.lag == Some(0)) {
@@ -81,6 +85,7 @@ async fn consume(client: &Client, group: &str, topic: &str) -> (BTreeSet<String>
         }
     }
     assert!(clock.now() < deadline, "{} records came, and not all are decided", values.len());
+    println!("all decided {:?} after the last record came", clock.now() - complete_at.unwrap_or(deadline));
     consumer.close().await.unwrap();
     (values, lost_count)
 }
