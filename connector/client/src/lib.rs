@@ -12,12 +12,32 @@
 //! - [`TransactionSession`]: one transactional id: its identity and transactions, apart from any writer;
 //! - [`BatchWriter`]: records to partitions, under a session's identity; many writers may share one, on partitions of
 //!   their own; [`Producer`] is the idempotent one without transactions;
-//! - [`PartitionReader`]: reads a partition at either isolation level, without a group.
+//! - [`PartitionReader`]: reads a partition at either isolation level, without a group;
+//! - [`Admin`]: topics, share groups and their offsets, settings, transactions.
 //!
 //! Guarantees: no call waits for ever; every retry has a deadline, grows and is jittered; what may have happened is
 //! `Indeterminate`, never `Retry`; throttle times are kept. Versions are agreed for each connection, so the same
 //! client speaks to Apache Kafka from 4.2 on and to the embedded broker; only the transactional share
 //! acknowledgements need `share.version` 3.
+//!
+//! Where a call waits, and for how long at most (`tests/fake_cluster/bounds.rs` calls each against a silent cluster):
+//!
+//! | wait | bound |
+//! |---|---|
+//! | TCP, TLS, authentication and ApiVersions of one connection | `connect_timeout` |
+//! | room in a connection's queue, then one answer | `request_timeout`; a long poll adds its own wait. Late: the connection is given up |
+//! | silence that a broker asked for (KIP-219) | its throttle time, 30 s at most |
+//! | pause between attempts | `retry.max`, jittered |
+//! | all attempts of a call (metadata, administration, reader, `init`, staging) | `operation_timeout`, and the last attempt |
+//! | `commit`, `abort` | `end_deadline`, and the last attempt; then `Indeterminate` |
+//! | a batch, from its last record on | `operation_timeout`; then `Abort` in a transaction, else `Indeterminate` |
+//! | `append` and `flush` | the batches' own bounds |
+//! | `poll` | `max_wait`, and what connecting to leaders or asking for them takes: one attempt each |
+//! | `commit_acknowledgements`, `release`, `renew` | the fetch that is under way, then `operation_timeout` for each leader |
+//! | `close` of a share consumer | `request_timeout` |
+//!
+//! Two things go on without a deadline, in the background and with growing pauses: a membership looks for its coordinator
+//! (the group decides when the member is gone), and a share consumer for leaders of partitions that have none.
 //!
 //! What this crate is not: a consumer-group client, and a place for formats or jobs.
 

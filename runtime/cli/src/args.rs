@@ -1,5 +1,7 @@
 //! The command line: every command, flag and default that a user sees.
 
+pub(crate) mod groups;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -42,6 +44,12 @@ pub(crate) enum Command {
     Produce(ProduceArgs),
     /// Print records of a topic
     Read(ReadArgs),
+    /// List, describe, reset or delete share groups
+    #[command(subcommand)]
+    Group(groups::GroupCommand),
+    /// List or end the transactions of a job
+    #[command(subcommand)]
+    Transactions(groups::TransactionsCommand),
 }
 
 /// What a run or a check may take from the command line instead of the job file.

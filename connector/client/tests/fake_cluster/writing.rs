@@ -197,3 +197,18 @@ async fn partitions_that_nobody_has_are_refused_after_one_more_look() {
     let refused = fake.client.admin().list_offsets("t", &partitions, OffsetSpec::Latest).await.unwrap_err();
     assert!(refused.to_string().contains("has 1 partitions"), "{refused}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_advertises_an_address_out_of_reach_is_told_what_to_correct() {
+    // Node 2 leads, and nobody listens where it says.
+    let fake = Fake::start(1, &[], |seen| match seen.header.api_key {
+        MetadataRequest::KEY => seen.answer(&metadata(2, &[2], 1)),
+        _usual => usual(seen),
+    })
+    .await;
+    let error = fake.client.admin().list_offsets("t", &[], OffsetSpec::Latest).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retry);
+    let text = error.to_string();
+    assert!(text.contains("broker 2") && text.contains("node-2:9092"), "{text}");
+    assert!(text.contains("advertised.listeners"), "{text}");
+}

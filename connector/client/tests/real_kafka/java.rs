@@ -238,7 +238,7 @@ async fn our_share_consumer_and_a_java_one_are_members_of_one_group() {
     assert_eq!(offsets.lines().filter(|line| line.contains(&name)).count(), 2, "{offsets}");
     drop(peer.stdin.take());
     let mut rest = String::new();
-    tokio::time::timeout(LIMIT, lines.get_mut().read_to_string(&mut rest)).await.unwrap().unwrap();
+    clock.timeout(LIMIT, lines.get_mut().read_to_string(&mut rest)).await.unwrap().unwrap();
     drop(peer);
     let by_java: Vec<String> =
         rest.lines().filter_map(|line| line.split('\t').nth(3)).map(str::to_owned).collect();

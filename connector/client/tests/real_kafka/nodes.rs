@@ -8,8 +8,7 @@ use std::time::Duration;
 use sharestream_base::ids::PartitionIndex;
 use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{
-    AcknowledgeType, BatchWriter, Client, Isolation, ShareConsumer, TransactionConfig, TransactionSession,
-    WriterConfig,
+    AcknowledgeType, BatchWriter, Client, Isolation, TransactionConfig, TransactionSession, WriterConfig,
 };
 use tokio::process::Command;
 
@@ -56,21 +55,37 @@ async fn write_round(session: &mut TransactionSession, writer: &mut BatchWriter,
     }
 }
 
-async fn consume(mut consumer: ShareConsumer) -> (BTreeSet<String>, usize) {
+/// Accepts until every record has come and the group has decided all of them.
+async fn consume(client: &Client, group: &str, topic: &str) -> (BTreeSet<String>, usize) {
+    let mut consumer = share_consumer(client, group, topic).await;
     let clock = Env::system().clock;
-    let deadline = clock.now() + Duration::from_secs(150);
-    let (mut values, mut lost_count) = (BTreeSet::new(), 0);
-    while values.len() < ROUNDS * EACH && clock.now() < deadline {
+    let deadline = clock.now() + Duration::from_secs(400);
+    let (mut values, mut lost_count, mut asked_at) = (BTreeSet::new(), 0, clock.now());
+    let mut complete_at = None;
+    while clock.now() < deadline {
         let polls = [consumer.poll().await.unwrap()];
-        let polled = acquired_values(&polls);
+        values.extend(acquired_values(&polls).into_keys());
         acknowledge_all(&mut consumer, &polls, AcknowledgeType::Accept);
-        let results = consumer.commit_acknowledgements().await.unwrap();
-        // What was not taken comes again.
-        if results.iter().all(|result| result.error.is_none()) {
-            values.extend(polled.into_keys());
+        // What was not taken comes again; what may have been taken comes again or does not.
+        for result in consumer.commit_acknowledgements().await.unwrap() {
+            if let Some(error) = result.error {
+                println!("acknowledgement of partition {}: {error}", result.partition);
+            }
         }
         lost_count += consumer.lost().len();
+        if values.len() == ROUNDS * EACH {
+            complete_at.get_or_insert_with(|| clock.now());
+        }
+        if complete_at.is_some() && clock.now() > asked_at + Duration::from_secs(1) {
+            asked_at = clock.now();
+            let offsets = client.admin().describe_share_group_offsets(group, &[topic]).await.unwrap();
+            if offsets.iter().all(|offset| offset.lag == Some(0)) {
+                break;
+            }
+        }
     }
+    assert!(clock.now() < deadline, "{} records came, and not all are decided", values.len());
+    println!("all decided {:?} after the last record came", clock.now() - complete_at.unwrap_or(deadline));
     consumer.close().await.unwrap();
     (values, lost_count)
 }
@@ -86,7 +101,6 @@ async fn transactions_and_a_share_group_outlive_the_death_of_every_node_in_turn(
     let client: Client = client(&bootstrap).await;
     let name = topic(&client, "client-nodes", i32::try_from(PARTITIONS).unwrap()).await;
     let group = unique("client-nodes-group");
-    let consumer = share_consumer(&client, &group, &name).await;
     let config = TransactionConfig::new(unique("client-nodes-id"));
     let mut session = TransactionSession::new(client.clone(), config).unwrap();
     session.init().await.unwrap();
@@ -104,7 +118,7 @@ async fn transactions_and_a_share_group_outlive_the_death_of_every_node_in_turn(
             write_round(&mut session, &mut writer, &name, round).await;
         }
     };
-    let (_, (consumed, lost_count)) = tokio::join!(write, consume(consumer));
+    let (_, (consumed, lost_count)) = tokio::join!(write, consume(&client, &group, &name));
     println!("locks lost {lost_count} times");
     let expected: BTreeSet<String> =
         (0..ROUNDS).flat_map(|round| (0..EACH).map(move |n| format!("{round}-{n}"))).collect();

@@ -99,6 +99,10 @@ impl ShareConsumer {
         }
         for (node, leader) in &mut self.leaders {
             leader.wanted = by_leader.remove(node).unwrap_or_default();
+            if leader.wanted.is_empty() {
+                // Nothing is asked of it any more: should it lead again, its time to recover begins anew.
+                (leader.retry_at, leader.backoff) = (None, None);
+            }
         }
         for (node, wanted) in by_leader {
             self.leaders.insert(node, Leader { wanted, ..Leader::default() });
