@@ -56,6 +56,8 @@ impl Place {
                 format!("sink.topic={mark}.delayed-flights"),
                 format!("dead_letter.topic={mark}.flights-rejected"),
                 format!("ack.outcome_topic={mark}.outcomes"),
+                // The shortest that Kafka allows by default: what a killed worker held comes back after it.
+                "source.group_config.share.record.lock.duration.ms=15000".to_owned(),
             ]);
         }
         let mode = match args.mode {
