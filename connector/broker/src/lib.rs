@@ -24,12 +24,17 @@
 //! # Ok::<_, sharestream_broker::Error>(()) }).unwrap();
 //! ```
 
+// Tests in here use the clients of the tests out there, which know this crate by its name.
+#[cfg(test)]
+extern crate self as sharestream_broker;
+
 mod broker;
 mod broker_cluster;
 mod cluster;
 mod config;
 mod disk;
 mod error;
+pub mod faults;
 mod group;
 mod handlers;
 pub mod inspect;
@@ -49,3 +54,5 @@ pub use cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 pub use config::{BrokerConfig, ShareDefaults};
 pub use disk::{FsyncPolicy, FsyncPolicyError};
 pub use error::{Error, Result};
+pub use sharestream_wire::KafkaError;
+pub use sharestream_wire::api::ApiKey;
