@@ -9,6 +9,7 @@ use sharestream_base::{Env, ErrorKind, HostPort};
 use crate::broker_cluster::BrokerCluster;
 use crate::config::BrokerConfig;
 use crate::error::{Error, Result};
+use crate::faults::FaultPlan;
 
 /// The first node; the others have the next numbers.
 const FIRST: NodeId = NodeId(1);
@@ -176,6 +177,11 @@ impl RunningBroker {
     /// See [`BrokerCluster::resume_node`].
     pub fn resume_node(&self, node: NodeId) -> Result<()> {
         self.cluster.resume_node(node)
+    }
+
+    /// See [`BrokerCluster::faults`].
+    pub fn faults(&self) -> &FaultPlan {
+        self.cluster.faults()
     }
 
     /// What is inside, for tests of this crate.

@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, SHARE_STATE_TOPIC};
 use crate::config::BrokerConfig;
 use crate::disk::{Disk, Files, FsyncPolicy, SystemFiles};
 use crate::error::{Error, ErrorCode, Result};
+use crate::faults::FaultPlan;
 use crate::node::Node;
 use crate::server;
 
@@ -335,6 +336,11 @@ impl BrokerCluster {
             };
             Error::new(kind, context).with_source(code)
         })
+    }
+
+    /// Faults that requests to these nodes meet: none, until some are planted.
+    pub fn faults(&self) -> &FaultPlan {
+        &self.cluster.faults
     }
 
     /// The leader of a partition; `None` when it has none or does not exist.

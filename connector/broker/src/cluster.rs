@@ -17,6 +17,7 @@ use tracing::info;
 use crate::config::BrokerConfig;
 use crate::disk::{Disk, DiskFailed, MetaRecord, Opened};
 use crate::error::{ErrorCode, Result as BrokerResult};
+use crate::faults::FaultPlan;
 use crate::group::config::GroupConfigs;
 use crate::log::Partition;
 use crate::topics::{NewTopic, Topic, Topics};
@@ -59,6 +60,8 @@ pub(crate) struct Cluster {
     pub(crate) topics: Topics,
     /// Settings of groups.
     pub(crate) group_configs: GroupConfigs,
+    /// What tests have planted.
+    pub(crate) faults: FaultPlan,
     members: RwLock<Members>,
     next_producer_id: AtomicI64,
     /// End of the producer ids that are noted on disk as given out.
@@ -99,6 +102,7 @@ impl Cluster {
             id,
             topics,
             group_configs,
+            faults: FaultPlan::default(),
             members: RwLock::default(),
             next_producer_id: AtomicI64::new(next_producer_id),
             reserved_producer_ids: Mutex::new(next_producer_id),

@@ -32,6 +32,11 @@ impl Pause {
         held.into_values().for_each(Waker::wake);
     }
 
+    /// True between [`Pause::pause`] and [`Pause::resume`].
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
+    }
+
     /// The task, which runs only while the node is not paused.
     pub(crate) async fn admit(self: Arc<Self>, task: impl Future<Output = ()> + Send) {
         let number = self.tasks.fetch_add(1, Ordering::Relaxed);

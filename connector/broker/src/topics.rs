@@ -230,7 +230,12 @@ impl Topics {
             (SHARE_STATE_TOPIC, config.share_state_partitions),
             (GROUP_TOPIC, GROUP_PARTITIONS),
         ] {
-            let new = NewTopic { name: name.to_owned(), partitions, configs: TopicConfigs::new() };
+            let mut configs = TopicConfigs::new();
+            if name == TRANSACTION_STATE_TOPIC {
+                // Of each transactional id the last record says everything, as in Kafka.
+                configs.insert("cleanup.policy".to_owned(), "compact".to_owned());
+            }
+            let new = NewTopic { name: name.to_owned(), partitions, configs };
             // They can only be there already, which is fine.
             let _existing = self.create_leaderless(new, config, nodes);
         }

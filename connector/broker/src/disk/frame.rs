@@ -44,7 +44,7 @@ impl FileKind {
 /// Why the beginning of a file does not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// Too short, or zeros: a crash cut it off before it was whole.
+    /// Too short, or zeros from somewhere on: a crash cut it off before it was whole.
     Torn,
     /// Something else than it should be.
     Foreign,
@@ -90,10 +90,15 @@ pub(super) struct Reader {
 impl Reader {
     /// Behind the preamble of a file of this kind.
     pub(super) fn open(mut file: Bytes, kind: FileKind) -> Result<Reader, Unreadable> {
-        if file.len() < PREAMBLE_BYTES || file[..PREAMBLE_BYTES].iter().all(|byte| *byte == 0) {
+        if file.len() < PREAMBLE_BYTES {
             return Err(Unreadable::Torn);
         }
         let preamble = file.split_to(PREAMBLE_BYTES);
+        let whole = kind.preamble();
+        let same = preamble.iter().zip(&whole).take_while(|(found, wanted)| found == wanted).count();
+        if same < PREAMBLE_BYTES && preamble[same..].iter().all(|byte| *byte == 0) {
+            return Err(Unreadable::Torn);
+        }
         if &preamble[..6] != kind.magic() {
             return Err(Unreadable::Foreign);
         }
@@ -162,6 +167,7 @@ mod tests {
         assert_eq!(open(&FileKind::Segment.preamble()), Err(Unreadable::Foreign));
         assert_eq!(open(&FileKind::Meta.preamble()[..7]), Err(Unreadable::Torn));
         assert_eq!(open(&[0; 100]), Err(Unreadable::Torn));
+        assert_eq!(open(b"SHME\0\0\0\0"), Err(Unreadable::Torn));
         let mut newer = FileKind::Meta.preamble();
         newer[7] = 9;
         assert_eq!(open(&newer), Err(Unreadable::Newer(9)));

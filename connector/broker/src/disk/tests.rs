@@ -19,6 +19,11 @@ use crate::topics::NewTopic;
 
 mod compaction;
 mod crashes;
+mod power_cuts;
+#[path = "../../tests/fixtures/mod.rs"]
+mod raw;
+#[path = "../../tests/disk/workload.rs"]
+mod workload;
 
 const NODE: NodeId = NodeId(1);
 const TOPIC: &str = "t";
