@@ -52,6 +52,7 @@ pub(crate) fn kafka_config(
     config.mode = match job.ack_mode {
         AckModeSetting::Auto => AckModeChoice::Auto,
         AckModeSetting::Transactional => AckModeChoice::Transactional,
+        AckModeSetting::Ledger => AckModeChoice::Ledger,
         AckModeSetting::AtLeastOnce => AckModeChoice::AtLeastOnce,
     };
     // An epoch's transaction begins with its first write, may have to wait for the commit before it, then for its own

@@ -98,6 +98,8 @@ pub(crate) enum AckModeSetting {
     Auto,
     /// KIP-1289 transactions.
     Transactional,
+    /// Exactly once on released Kafka, by claims in the outcome topic.
+    Ledger,
     /// Commit, then acknowledge: a crash in between doubles records.
     AtLeastOnce,
 }

@@ -303,24 +303,15 @@ fn read_checkpoint(
 }
 
 fn read_ack(mut section: Section<'_>, problems: &mut Problems) -> Option<AckModeSetting> {
-    const MODES: [(&str, Option<AckModeSetting>); 4] = [
-        ("auto", Some(AckModeSetting::Auto)),
-        ("transactional", Some(AckModeSetting::Transactional)),
-        ("at-least-once", Some(AckModeSetting::AtLeastOnce)),
-        ("ledger", None),
+    const MODES: [(&str, AckModeSetting); 4] = [
+        ("auto", AckModeSetting::Auto),
+        ("transactional", AckModeSetting::Transactional),
+        ("ledger", AckModeSetting::Ledger),
+        ("at-least-once", AckModeSetting::AtLeastOnce),
     ];
     let mode = section.one_of("mode", &MODES, problems);
     section.finish(problems);
-    let Some(mode) = mode else { return Some(AckModeSetting::Auto) };
-    if mode.value.is_none() {
-        let message = "ack.mode = \"ledger\" is not available yet";
-        problems.add_with_help(
-            &mode.span,
-            message,
-            "use \"transactional\" or \"auto\"; \"at-least-once\" may double records",
-        );
-    }
-    mode.value
+    Some(mode.map_or(AckModeSetting::Auto, |mode| mode.value))
 }
 
 fn subtasks(parallelism: Option<At<i64>>) -> usize {

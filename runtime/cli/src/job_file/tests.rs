@@ -187,12 +187,6 @@ fn each_fault_names_its_place_and_its_remedy() {
         ),
         (
             "[sink]",
-            "[ack]\nmode = \"ledger\"\n[sink]",
-            "ack.mode = \"ledger\" is not available yet",
-            "transactional",
-        ),
-        (
-            "[sink]",
             "[ack]\nmode = \"at_least_once\"\n[sink]",
             "ack.mode cannot be",
             "did you mean \"at-least-once\"?",
