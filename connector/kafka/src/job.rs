@@ -85,7 +85,7 @@ impl KafkaJob {
         tracing::info!(job = %config.job, instance = %config.instance, group = %config.group, ?mode, reason, "job connected");
         let config = Arc::new(config);
         let attempt = Attempt::new();
-        let tail = LedgerTail::new(client.clone(), outcomes.name.clone(), outcomes.partition, &config.group);
+        let tail = LedgerTail::new(client.clone(), &outcomes, &config.group);
         Ok(KafkaJob { client, config, mode, sources, output, dead_letters, outcomes, group, attempt, tail })
     }
 

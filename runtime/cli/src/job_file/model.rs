@@ -107,7 +107,7 @@ pub(crate) enum AckModeSetting {
     Auto,
     /// KIP-1289 transactions.
     Transactional,
-    /// Exactly once on Kafka without KIP-1289.
+    /// Exactly once on released Kafka, by claims in the outcome topic.
     Ledger,
     /// Commit, then acknowledge: a crash in between doubles records.
     AtLeastOnce,
