@@ -290,10 +290,10 @@ impl World {
     fn learn(&mut self, at: usize, more: u32) {
         let Phase::Committing { claim } = self.replicas[at].phase else { return };
         let answered = self.claims[claim].committed;
-        let is_lost = more % 4 == 0;
+        let is_lost = more.is_multiple_of(4);
         match answered {
             Some(true) if !is_lost => {
-                if more % 3 != 0
+                if !more.is_multiple_of(3)
                     && self.replicas[at].is_member
                     && self.claims[claim].generation == self.generation
                 {
@@ -404,7 +404,7 @@ impl World {
     /// The steps of a reset: the generation, the offsets of an empty group, ready.
     fn reset(&mut self, more: u32) {
         match self.reset_step {
-            0 if more % 4 == 0 => {
+            0 if more.is_multiple_of(4) => {
                 self.log.generation(1, false);
                 self.reset_step = 1;
             }
