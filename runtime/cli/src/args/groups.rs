@@ -10,6 +10,7 @@ use sharestream_base::ids::Offset;
 use sharestream_client::ResetTo;
 
 use super::Connection;
+use crate::properties::{self, Security};
 
 /// `sharestream group ...`.
 #[derive(Debug, Subcommand)]
@@ -60,6 +61,9 @@ pub(crate) struct GroupResetArgs {
     /// Only this topic, with all its partitions; may be repeated. Without it, all that the group has read
     #[arg(long = "topic", value_name = "TOPIC")]
     pub(crate) topics: Vec<String>,
+    /// Outcome topic of the job, whose ledger has to know of the reset
+    #[arg(long, value_name = "TOPIC", default_value = "sharestream.outcomes")]
+    pub(crate) outcome_topic: String,
     /// Show what would change and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -129,6 +133,14 @@ pub(crate) struct Owner {
     /// Bootstrap brokers; without it those of the job file, or 127.0.0.1:9092
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = "SHARESTREAM_BROKERS")]
     pub(crate) brokers: Vec<HostPort>,
+    /// File of Kafka client properties (security.protocol, sasl.mechanism, ...) instead of [source.security]
+    #[arg(
+        long = "command-config",
+        value_name = "FILE",
+        env = "SHARESTREAM_COMMAND_CONFIG",
+        value_parser = properties::read
+    )]
+    pub(crate) security: Option<Security>,
 }
 
 /// The word behind `--to`.

@@ -7,8 +7,9 @@ use serde_json::json;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{
-    Admin, Client, KafkaError, OffsetSpec, PlannedReset, ShareGroupDescription, ShareGroupOffset,
+    Admin, Client, KafkaError, OffsetSpec, PlannedReset, ShareGroupDescription, ShareGroupOffset, StartOffset,
 };
+use sharestream_kafka::ledger;
 
 use super::topic::connect;
 use crate::args::groups::{GroupCommand, GroupDeleteArgs, GroupDescribeArgs, GroupListArgs, GroupResetArgs};
@@ -199,7 +200,7 @@ async fn reset(env: Env, args: GroupResetArgs) -> anyhow::Result<Exit> {
     let topics: Vec<&str> = args.topics.iter().map(String::as_str).collect();
     let plan = client.admin().plan_share_group_reset(&args.group, &topics, args.to.0).await?;
     if !args.dry_run {
-        make(&client, &args.group, &plan).await?;
+        make(&client, &args, &plan).await?;
     }
     if args.json {
         for one in &plan {
@@ -229,9 +230,29 @@ async fn reset(env: Env, args: GroupResetArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Makes a planned reset: the one place that moves a group's offsets.
-async fn make(client: &Client, group: &str, plan: &[PlannedReset]) -> anyhow::Result<()> {
-    client.admin().reset_share_group(group, plan).await?;
+/// Makes a planned reset: the one place that moves a group's offsets. Where decisions are in a ledger, a new replay
+/// generation is opened with them: else the records would be dropped as decided.
+async fn make(client: &Client, args: &GroupResetArgs, plan: &[PlannedReset]) -> anyhow::Result<()> {
+    let group = &args.group;
+    if !ledger::has_ledger(client, &args.outcome_topic, group).await? {
+        client.admin().reset_share_group(group, plan).await?;
+        return Ok(());
+    }
+    if !args.topics.is_empty() {
+        return Err(Refused::error(format!(
+            "group {group} is in ledger mode, where a reset opens a new replay generation for all its topics: leave \
+             --topic out"
+        )));
+    }
+    let starts: Vec<StartOffset> = plan
+        .iter()
+        .map(|planned| StartOffset {
+            topic: planned.topic.to_string(),
+            partition: planned.partition,
+            start_offset: planned.after,
+        })
+        .collect();
+    ledger::reset_generation(client, &args.outcome_topic, group, &starts).await?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use serde_json::json;
 use sharestream_base::{Env, HostPort};
-use sharestream_client::{Client, TransactionDescription};
+use sharestream_client::{Client, SecuritySettings, TransactionDescription};
 
 use super::topic::client_config;
 use crate::args::groups::{Owner, TransactionsAbortArgs, TransactionsCommand, TransactionsListArgs};
@@ -22,7 +22,7 @@ pub(crate) async fn run(env: Env, command: TransactionsCommand) -> anyhow::Resul
 
 /// The job whose transactions may be touched (`None`: anybody's), and where the brokers are.
 async fn owner(env: Env, owner: &Owner) -> anyhow::Result<(Option<JobFile>, Client)> {
-    let job = owner.job.as_deref().map(job_file::load).transpose()?;
+    let job = owner.job.as_deref().map(|path| job_file::load(path, &[])).transpose()?;
     let bootstrap = match &job {
         _given if !owner.brokers.is_empty() => owner.brokers.clone(),
         None => vec![HostPort::new("127.0.0.1", 9092)],
@@ -35,7 +35,12 @@ async fn owner(env: Env, owner: &Owner) -> anyhow::Result<(Option<JobFile>, Clie
             }
         },
     };
-    let client = Client::connect(env, client_config(&bootstrap)).await?;
+    let security = match (&owner.security, &job) {
+        (Some(given), _) => given.0.clone(),
+        (None, Some(job)) => job.source.security.clone(),
+        (None, None) => SecuritySettings::default(),
+    };
+    let client = Client::connect(env, client_config(&bootstrap, security)).await?;
     Ok((job, client))
 }
 
@@ -145,7 +150,7 @@ mod tests {
     #[test]
     fn only_ids_of_the_job_are_its_own() {
         let text = include_str!("../../../../examples/flights/job.toml");
-        let mut job = job_file::parse(Path::new("job.toml"), text).unwrap();
+        let mut job = job_file::parse(Path::new("job.toml"), text, &[]).unwrap();
         job.job = "late".to_owned();
         for own in ["late.main.0", "late.main.1", "late.other.12"] {
             assert!(is_of(&job, own), "{own}");

@@ -107,7 +107,8 @@ impl<'a> JobRun<'a> {
     pub(crate) async fn progress_or_done(&mut self) {
         let before = self.worker.records_in();
         let deadline = self.clock().now() + CAUGHT_UP_MAX;
-        while self.worker.records_in() <= before && !(self.loader.is_finished() && self.is_caught_up().await) {
+        while self.worker.records_in() <= before && !(self.loader.is_finished() && self.is_caught_up().await)
+        {
             self.pause_or_fail(deadline, "the worker makes no progress").await;
         }
     }
@@ -180,7 +181,10 @@ impl<'a> JobRun<'a> {
         for count in forbidden {
             assert_eq!(report[count], 0, "{count}\n{said}");
         }
-        println!("  {} in, {} out, {} doubled", report["records_in"], report["records_out"], report["doubled"]);
+        println!(
+            "  {} in, {} out, {} doubled",
+            report["records_in"], report["records_out"], report["doubled"]
+        );
     }
 }
 
