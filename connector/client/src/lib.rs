@@ -25,10 +25,10 @@
 //! | wait | bound |
 //! |---|---|
 //! | TCP, TLS, authentication and ApiVersions of one connection | `connect_timeout` |
-//! | room in a connection's queue, then one answer | `request_timeout`; a long poll adds its own wait. Late: the connection is given up |
+//! | room in a connection, then one answer | `request_timeout`, and the wait of a long poll |
 //! | silence that a broker asked for (KIP-219) | its throttle time, 30 s at most |
 //! | pause between attempts | `retry.max`, jittered |
-//! | all attempts of a call (metadata, administration, reader, `init`, staging) | `operation_timeout`, and the last attempt |
+//! | all attempts of another call | `operation_timeout`, and the last attempt |
 //! | `commit`, `abort` | `end_deadline`, and the last attempt; then `Indeterminate` |
 //! | a batch, from its last record on | `operation_timeout`; then `Abort` in a transaction, else `Indeterminate` |
 //! | `append` and `flush` | the batches' own bounds |
@@ -36,8 +36,9 @@
 //! | `commit_acknowledgements`, `release`, `renew` | the fetch that is under way, then `operation_timeout` for each leader |
 //! | `close` of a share consumer | `request_timeout` |
 //!
-//! Two things go on without a deadline, in the background and with growing pauses: a membership looks for its coordinator
-//! (the group decides when the member is gone), and a share consumer for leaders of partitions that have none.
+//! Two things go on without a deadline, in the background and with growing pauses: a membership looks for its
+//! coordinator (the group decides when the member is gone), and a share consumer for leaders of partitions
+//! that have none.
 //!
 //! What this crate is not: a consumer-group client, and a place for formats or jobs.
 

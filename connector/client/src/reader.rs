@@ -33,9 +33,9 @@ pub enum Isolation {
 
 /// What one fetch returned.
 ///
-/// It may end below its own high watermark: a broker reads no further than its limit of bytes and the end of a log segment.
-/// Who needs everything up to now reads on until [`FetchedPartition::next_offset`] is the high watermark of the same
-/// answer.
+/// It may end below its own high watermark: a broker reads no further than its limit of bytes and the end of a
+/// log segment. Who needs everything up to now reads on until [`FetchedPartition::next_offset`] is the high
+/// watermark of the same answer.
 #[derive(Clone, Debug)]
 pub struct FetchedPartition {
     /// Whole batches in order of offset, slices of the answer; the first may begin below the offset asked for. Control
@@ -80,8 +80,9 @@ impl PartitionReader {
     /// `max_wait` when there is none.
     ///
     /// # Errors
-    /// `InvalidInput` (no such topic or partition), `Corrupt` (the offset is below the log's start or above its end, the
-    /// batches cannot be read, or the topic was deleted and created again), `Retry` (no leader until the deadline).
+    /// `InvalidInput` (no such topic or partition), `Corrupt` (the offset is below the log's start or above
+    /// its end, the batches cannot be read, or the topic was deleted and created again), `Retry` (no leader
+    /// until the deadline).
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -128,8 +128,8 @@ impl TransactionSession {
         self.init_while(|| Box::pin(std::future::ready(true))).await
     }
 
-    /// The same as long as `goes_on` says so: it is asked before every repetition. Each InitProducerId fences whoever has
-    /// the id, so someone who has lost the id for good must not repeat it until it succeeds.
+    /// The same as long as `goes_on` says so: it is asked before every repetition. Each InitProducerId fences
+    /// whoever has the id, so someone who has lost the id for good must not repeat it until it succeeds.
     ///
     /// # Errors
     /// Those of `init`; `Fenced` when it does not go on.

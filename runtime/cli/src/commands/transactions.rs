@@ -49,7 +49,8 @@ fn is_of(job: &JobFile, transactional_id: &str) -> bool {
     let rest = transactional_id.strip_prefix(job.job.as_str()).and_then(|rest| rest.strip_prefix('.'));
     let Some((instance, slot)) = rest.and_then(|rest| rest.rsplit_once('.')) else { return false };
     let is_slot = !slot.is_empty() && slot.bytes().all(|byte| byte.is_ascii_digit());
-    // Another job's name may begin with this one's and a dot; an instance of this one has none, unless the file says so.
+    // Another job's name may begin with this one's and a dot; an instance of this one has none, unless the
+    // file says so.
     is_slot && (instance == job.instance || (!instance.is_empty() && !instance.contains('.')))
 }
 

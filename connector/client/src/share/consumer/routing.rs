@@ -129,8 +129,8 @@ impl ShareConsumer {
         Ok(())
     }
 
-    /// The pause before leaders are looked up again. There is no last one: while a partition has no leader the others are
-    /// read, and only the group takes it away.
+    /// The pause before leaders are looked up again. There is no last one: while a partition has no leader the
+    /// others are read, and only the group takes it away.
     fn next_route_pause(&mut self) -> Duration {
         let client = &self.client;
         let backoff = self.route_backoff.get_or_insert_with(|| client.backoff().starting_with(ROUTE_PAUSE));
