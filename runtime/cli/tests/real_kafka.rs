@@ -85,7 +85,8 @@ fn the_example_runs_unchanged_on_apache_kafka() {
 fn the_demo_crashes_on_apache_kafka_and_leaves_no_topic_behind() {
     let Some(bootstrap) = bootstrap() else { return };
     let mode = mode();
-    let arguments = ["demo", "--brokers", &bootstrap, "--mode", &mode, "--crashes", "3", "--seed", "5", "--json"];
+    let arguments =
+        ["demo", "--brokers", &bootstrap, "--mode", &mode, "--crashes", "3", "--seed", "5", "--json"];
     let arguments = [arguments.as_slice(), &["--records", "20000"]].concat();
     let output = run(&arguments);
     let explained = explained(&arguments, &output);

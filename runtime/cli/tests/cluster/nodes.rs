@@ -91,15 +91,7 @@ impl Cluster {
         let bootstrap = addresses((1..=NODES).map(|node| port + 10 * (node - 1)));
         let client = connect(&env, &bootstrap).await;
         let launcher = launcher.to_owned();
-        let cluster = Cluster {
-            env,
-            client,
-            proxies,
-            launcher,
-            folder,
-            port,
-            _undertaker: undertaker,
-        };
+        let cluster = Cluster { env, client, proxies, launcher, folder, port, _undertaker: undertaker };
         cluster.whole().await;
         cluster
     }
@@ -154,14 +146,17 @@ impl Cluster {
     pub(crate) async fn whole(&self) {
         let deadline = self.env.clock.now() + WHOLE_WAIT_MAX;
         loop {
-            let arguments = ["--bootstrap-server", &self.direct(), "--describe", "--under-replicated-partitions"];
+            let arguments =
+                ["--bootstrap-server", &self.direct(), "--describe", "--under-replicated-partitions"];
             let missing = self.tool("TopicCommand", &arguments).await;
             // Asked for afresh: an empty list of topics refreshes the list of brokers too.
             let brokers = match self.client.admin().list_topics().await {
                 Ok(_) => self.client.admin().node_count(),
                 Err(_) => 0,
             };
-            if missing.as_ref().is_ok_and(|missing| missing.trim().is_empty()) && brokers == usize::from(NODES) {
+            if missing.as_ref().is_ok_and(|missing| missing.trim().is_empty())
+                && brokers == usize::from(NODES)
+            {
                 return;
             }
             assert!(self.env.clock.now() < deadline, "{brokers} brokers, under-replicated: {missing:?}");
