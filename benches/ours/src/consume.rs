@@ -114,7 +114,11 @@ async fn consume(client: Client, topic: String, group: String, count: Arc<Count>
                 let decoded = batch.records()?;
                 for record in &decoded {
                     let record = record?;
-                    if partition.acquired.iter().any(|range| range.first.0 <= record.offset && record.offset <= range.last.0) {
+                    if partition
+                        .acquired
+                        .iter()
+                        .any(|range| range.first.0 <= record.offset && record.offset <= range.last.0)
+                    {
                         records += 1;
                         bytes += record.value.map_or(0, <[u8]>::len) as u64;
                     }

@@ -25,6 +25,9 @@ const PIECE: usize = 250;
 const PIECE_PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait until everything is processed after the last fault.
 const CAUGHT_UP_MAX: Duration = Duration::from_secs(180);
+/// Rounds of [`JobRun::load_until_it_ends`], and looks of each at the worker.
+const ROUNDS_MAX: usize = 20;
+const ROUND_LOOKS: usize = 50;
 /// The transaction time-out of a job with the example's interval (`settings::kafka_config`).
 pub(crate) const TRANSACTION_TIMEOUT: Duration = Duration::from_millis(42_050);
 /// How late a coordinator that is there may notice: it looks each second, and the markers take their time.
@@ -50,7 +53,10 @@ pub(crate) struct JobRun<'a> {
     name: String,
     mode: String,
     size: Size,
-    loader: OwnedTask<()>,
+    /// `None` when everything so far is loaded.
+    loader: Option<OwnedTask<()>>,
+    /// Records that the loader has, or will have, sent.
+    records: usize,
     watch: OwnedTask<()>,
     /// Longest that a transaction of the job was seen open.
     longest_open: Arc<Mutex<Duration>>,
@@ -73,12 +79,13 @@ impl<'a> JobRun<'a> {
         let longest_open = Arc::new(Mutex::new(Duration::ZERO));
         let watch = watch_transactions(cluster.client.clone(), name.clone(), longest_open.clone());
         let watch = OwnedTask::spawn(&env.spawner, "transactions", TaskKind::Service, watch);
-        let load = load(env.clone(), cluster.direct(), format!("{name}.in"), size.records);
-        let loader = OwnedTask::spawn(&env.spawner, "loader", TaskKind::Service, load);
+        let load = load(env.clone(), cluster.direct(), format!("{name}.in"), 0, size.records);
+        let loader = Some(OwnedTask::spawn(&env.spawner, "loader", TaskKind::Service, load));
+        let records = size.records;
         let arguments = run_arguments(folder.path(), &cluster.bootstrap(), &name, mode, size);
         let worker = Worker::start(env, &arguments);
         let mode = mode.to_owned();
-        JobRun { cluster, worker, name, mode, size, loader, watch, longest_open, folder }
+        JobRun { cluster, worker, name, mode, size, loader, records, watch, longest_open, folder }
     }
 
     /// Starts another worker of the same job and instance.
@@ -107,8 +114,7 @@ impl<'a> JobRun<'a> {
     pub(crate) async fn progress_or_done(&mut self) {
         let before = self.worker.records_in();
         let deadline = self.clock().now() + CAUGHT_UP_MAX;
-        while self.worker.records_in() <= before && !(self.loader.is_finished() && self.is_caught_up().await)
-        {
+        while self.worker.records_in() <= before && !(self.is_loaded() && self.is_caught_up().await) {
             self.pause_or_fail(deadline, "the worker makes no progress").await;
         }
     }
@@ -122,7 +128,7 @@ impl<'a> JobRun<'a> {
     /// Everything is loaded and processed by the worker that runs now; it ends well, and `verify` finds no fault.
     /// `paused`: how long a coordinator could not end a transaction.
     pub(crate) async fn finish(mut self, paused: Duration) {
-        self.loader.join().await.expect("loading does not fail");
+        self.loaded().await;
         let deadline = self.clock().now() + CAUGHT_UP_MAX;
         while !self.is_caught_up().await {
             self.pause_or_fail(deadline, "the worker does not catch up").await;
@@ -136,6 +142,36 @@ impl<'a> JobRun<'a> {
         println!("  longest open transaction: {} ms", longest.as_millis());
         let bound = TRANSACTION_TIMEOUT + TIMEOUT_SLACK + paused;
         assert!(longest <= bound, "a transaction was open for {longest:?}, more than {bound:?}");
+    }
+
+    /// Loads a little more, again and again, until `worker` ends by itself; gives its exit code. A worker that is
+    /// given no records has nothing to be fenced at.
+    pub(crate) async fn load_until_it_ends(&mut self, worker: &mut Worker) -> i32 {
+        for _ in 0..ROUNDS_MAX {
+            self.loaded().await;
+            let topic = format!("{}.in", self.name);
+            let env = &self.cluster.env;
+            let load = load(env.clone(), self.cluster.direct(), topic, self.records, PIECE);
+            self.loader = Some(OwnedTask::spawn(&env.spawner, "loader", TaskKind::Service, load));
+            self.records += PIECE;
+            for _ in 0..ROUND_LOOKS {
+                if let Some(code) = worker.exit() {
+                    return code;
+                }
+                self.clock().sleep(Duration::from_millis(100)).await;
+            }
+        }
+        panic!("the worker goes on:\n{}", worker.last_words());
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.loader.as_ref().is_none_or(OwnedTask::is_finished)
+    }
+
+    async fn loaded(&mut self) {
+        if let Some(mut loader) = self.loader.take() {
+            loader.join().await.expect("loading does not fail");
+        }
     }
 
     async fn pause_or_fail(&mut self, deadline: Instant, what: &str) {
@@ -172,7 +208,7 @@ impl<'a> JobRun<'a> {
         let said =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-        assert_eq!(report["records_in"], self.size.records, "{said}");
+        assert_eq!(report["records_in"], self.records, "{said}");
         let mut forbidden = vec!["lost", "torn", "wrong", "remaining", "open_transactions"];
         // What at-least-once may do, it says so; without a fault between commit and acknowledgement it does not.
         if self.mode != "at-least-once" {
@@ -215,14 +251,14 @@ fn job_arguments(folder: &Path, bootstrap: &str, name: &str, mode: &str, size: S
     arguments
 }
 
-/// Sends `count` flights, piece by piece, whatever happens to the brokers.
-async fn load(env: Env, bootstrap: String, topic: String, count: usize) {
+/// Sends `count` flights from `first` on, piece by piece, whatever happens to the brokers.
+async fn load(env: Env, bootstrap: String, topic: String, first: usize, count: usize) {
     let client = connect(&env, &bootstrap).await;
     let mut producer = Producer::connect(client, WriterConfig::default()).await.unwrap();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/flights.csv.gz");
     let mut text = String::new();
     GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut text).unwrap();
-    for (index, line) in text.lines().skip(1).take(count).enumerate() {
+    for (index, line) in text.lines().skip(1 + first).take(count).enumerate() {
         let carrier = line.split(',').nth(CARRIER).map(str::as_bytes);
         producer.send(&topic, carrier, Some(line.as_bytes()), &[]).await.unwrap();
         if index % PIECE == PIECE - 1 {

@@ -163,7 +163,7 @@ fn a_stopped_worker_is_taken_over_and_cannot_commit_when_it_runs_again() {
                 job.progress_or_done().await;
             }
             stopped.resume().await;
-            let code = stopped.wait().await;
+            let code = job.load_until_it_ends(&mut stopped).await;
             let words = stopped.last_words();
             assert!(code == 1 && words.to_lowercase().contains("fenced"), "ended with {code}:\n{words}");
             job.progress_or_done().await;

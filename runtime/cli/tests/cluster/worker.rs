@@ -84,11 +84,7 @@ impl Worker {
     /// SIGTERM, which asks for a last checkpoint; gives the exit code.
     pub(crate) async fn drain(&mut self) -> i32 {
         self.signal("TERM").await;
-        self.wait().await
-    }
-
-    /// Waits until it ends by itself; gives the exit code.
-    pub(crate) async fn wait(&mut self) -> i32 {
+        // Its drain time-out bounds it.
         self.child.wait().await.unwrap().code().unwrap_or(-1)
     }
 
