@@ -51,6 +51,17 @@ pub(crate) struct SystemFiles {
 #[derive(Debug)]
 struct SystemFile(File);
 
+/// Unlocks when it is dropped. Closing the file would not always do: a process that is being started by another
+/// thread has inherited the open file until it becomes another program, and the lock with it.
+struct SystemLock(File);
+
+impl Drop for SystemLock {
+    fn drop(&mut self) {
+        // What cannot be unlocked ends with the process at the latest.
+        let _ends_later = self.0.unlock();
+    }
+}
+
 impl LogFile for SystemFile {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         (&self.0).write_all(bytes)
@@ -90,7 +101,7 @@ impl Files for SystemFiles {
         let path = self.root.join(path);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(SystemLock(file))),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -136,5 +147,31 @@ impl Files for SystemFiles {
 
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         File::open(self.root.join(path))?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_ends_with_its_value_also_when_a_starting_process_still_has_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = SystemFiles::new(folder.path()).unwrap();
+        let path = Path::new("lock");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder.path().join(path))
+            .unwrap();
+        file.try_lock().unwrap();
+        // As a fork has it: the same open file.
+        let inherited = file.try_clone().unwrap();
+        let held = SystemLock(file);
+        assert_eq!(files.lock(path).err().unwrap().kind(), io::ErrorKind::WouldBlock);
+        drop(held);
+        assert!(files.lock(path).is_ok());
+        drop(inherited);
     }
 }

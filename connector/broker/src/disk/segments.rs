@@ -122,8 +122,9 @@ impl PartitionFiles {
         if self.closed.front().is_none_or(|closed| closed.end > start) {
             return;
         }
-        // The note of the start must be there before what it explains is gone.
-        if let Err(cause) = active.file.sync() {
+        // The note of the start must be there, under a name that stays, before what it explains is gone.
+        let noted = active.file.sync().and_then(|()| self.disk.files().sync_folder(&self.folder));
+        if let Err(cause) = noted {
             return self.disk.fail("fsync of a segment", &cause);
         }
         while let Some(closed) = self.closed.front().copied().filter(|closed| closed.end <= start) {

@@ -55,7 +55,8 @@ async fn a_killed_process_loses_nothing_that_it_answered_whatever_the_policy() {
                 let mut client = Client::connect(&env, &address).await;
                 assert_eq!(client.create_topic("t", PARTITIONS).await, 0);
             } else {
-                workload::check(&env, &address, &shared.lock().unwrap().clone()).await;
+                let answered = shared.lock().unwrap().clone();
+                workload::check(&env, &address, &answered).await;
             }
             let work = workload::run(env.clone(), address, shared.clone());
             let mut work = OwnedTask::spawn(&env.spawner, "work", TaskKind::Job, work);

@@ -74,7 +74,7 @@ impl Writers {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
     fn a_crash_leaves_the_log_as_it_was_after_a_step_that_is_not_before_the_last_sync(

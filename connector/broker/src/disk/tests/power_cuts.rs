@@ -36,7 +36,8 @@ async fn a_power_cut_takes_back_nothing_that_was_answered() {
             env = Env { rng: env.rng.clone(), ..Env::seeded(0) };
             cluster = broker(&env, &files).await;
             let address = cluster.address(NODE).unwrap();
-            workload::check(&env, &address, &shared.lock().unwrap().clone()).await;
+            let answered = shared.lock().unwrap().clone();
+            workload::check(&env, &address, &answered).await;
         }
         answered_commits += shared.lock().unwrap().committed.len();
     }
