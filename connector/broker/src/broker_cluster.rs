@@ -1,16 +1,22 @@
 //! The public face of several nodes in one process: start, stop and kill them, move what they lead.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex, TopicId};
-use sharestream_base::{CancellationToken, Env, ErrorKind, HostPort, TaskKind, TaskSet};
+use sharestream_base::{
+    CancellationToken, Env, ErrorKind, HostPort, OwnedTask, TaskKind, TaskSet, run_blocking,
+};
+use tracing::error;
 
 use crate::cluster::{Cluster, SHARE_STATE_TOPIC};
 use crate::config::BrokerConfig;
+use crate::disk::{Disk, Files, FsyncPolicy, SystemFiles};
 use crate::error::{Error, ErrorCode, Result};
+use crate::faults::FaultPlan;
 use crate::node::Node;
 use crate::server;
 
@@ -63,6 +69,7 @@ pub struct BrokerCluster {
     fail_over_after: Option<Duration>,
     seats: Arc<Mutex<Seats>>,
     timers: Mutex<TaskSet<()>>,
+    syncing: Mutex<Option<OwnedTask<()>>>,
 }
 
 type Seats = BTreeMap<NodeId, Seat>;
@@ -85,6 +92,7 @@ pub struct BrokerClusterBuilder {
     config: BrokerConfig,
     fail_over_after: Option<Duration>,
     nodes: BTreeMap<NodeId, (HostPort, Env)>,
+    files: Option<Arc<dyn Files>>,
 }
 
 impl BrokerClusterBuilder {
@@ -110,15 +118,31 @@ impl BrokerClusterBuilder {
         self
     }
 
-    /// The cluster with every node down. Errors: InvalidInput (settings; no node).
+    /// Puts other files under the broker than those of the operating system.
+    #[cfg(test)]
+    pub(crate) fn files(mut self, files: Arc<dyn Files>) -> Self {
+        self.files = Some(files);
+        self
+    }
+
+    /// The cluster with every node down. Reads the data folder, if there is one: blocks as long as that takes.
+    ///
+    /// Errors: InvalidInput (settings; no node; a data folder that is in use or cannot be used), Corrupt (damage in
+    /// the data folder that no crash explains).
     pub fn build(self) -> Result<BrokerCluster> {
-        let BrokerClusterBuilder { controller, config, fail_over_after, nodes } = self;
+        let BrokerClusterBuilder { controller, config, fail_over_after, nodes, files } = self;
         config.validate()?;
         if nodes.is_empty() || nodes.keys().any(|node| node.0 < 0) {
             return Err(Error::new(ErrorKind::InvalidInput, "a cluster needs nodes with ids of at least 0"));
         }
         let ids: Vec<NodeId> = nodes.keys().copied().collect();
-        let cluster = Arc::new(Cluster::new(&controller.rng.fork("cluster"), &config, &ids));
+        let files = match (files, &config.data) {
+            (Some(files), _) => Some(files),
+            (None, Some(folder)) => Some(system_files(folder)?),
+            (None, None) => None,
+        };
+        let opened = files.map(|files| Disk::open(files, config.fsync)).transpose()?;
+        let cluster = Arc::new(Cluster::new(&controller.rng.fork("cluster"), &config, &ids, opened)?);
         let seat = |(address, env)| Seat { address, env, running: None, incarnation: 0 };
         let seats = nodes.into_iter().map(|(node, at)| (node, seat(at))).collect();
         let timers = Mutex::new(TaskSet::new(&controller.spawner, CancellationToken::new()));
@@ -129,13 +153,20 @@ impl BrokerClusterBuilder {
             fail_over_after,
             seats: Arc::new(Mutex::new(seats)),
             timers,
+            syncing: Mutex::default(),
         })
     }
 
-    /// Builds and starts every node, by id. Errors: InvalidInput (settings; no node; an address cannot be bound). Not
-    /// cancel safe.
+    /// Builds and starts every node, by id. Errors: as [`BrokerClusterBuilder::build`], and InvalidInput (an address
+    /// cannot be bound). Not cancel safe.
     pub async fn start(self) -> Result<BrokerCluster> {
-        let cluster = self.build()?;
+        let in_memory = self.config.data.is_none();
+        let cluster = if in_memory {
+            self.build()?
+        } else {
+            let built = run_blocking("recovery", || self.build()).await;
+            built.map_err(|panic| Error::new(ErrorKind::Bug, "recovery").with_source(panic))??
+        };
         for node in cluster.nodes() {
             cluster.start_node(node).await?;
         }
@@ -148,7 +179,13 @@ impl BrokerCluster {
     /// topics and runs the timers of [`BrokerClusterBuilder::fail_over_after`].
     pub fn builder(controller: Env) -> BrokerClusterBuilder {
         let config = BrokerConfig::default();
-        BrokerClusterBuilder { controller, config, fail_over_after: None, nodes: BTreeMap::new() }
+        BrokerClusterBuilder {
+            controller,
+            config,
+            fail_over_after: None,
+            nodes: BTreeMap::new(),
+            files: None,
+        }
     }
 
     /// Every node, dead or alive, by id.
@@ -204,6 +241,7 @@ impl BrokerCluster {
             seat.incarnation += 1;
             (seat.address, seat.env) = (address.clone(), env);
         }
+        self.sync_now_and_then();
         self.cluster.join(node, address);
         running.transactions.start(&running);
         running.share.start(&running);
@@ -236,6 +274,25 @@ impl BrokerCluster {
         self.cluster.leave(node);
         self.fail_over_later(node);
         running.stop().await;
+        Ok(())
+    }
+
+    /// Makes a node stand still with all that it holds, as a stopped process does: it answers nothing, its timers pass
+    /// unheard, its connections stay open, and it still leads what it led. Its clients and peers wait until their own
+    /// patience ends. Pausing a paused node changes nothing.
+    ///
+    /// Errors: InvalidInput (no such node; it is down).
+    pub fn pause_node(&self, node: NodeId) -> Result<()> {
+        self.up(node)?.pause.pause();
+        Ok(())
+    }
+
+    /// Lets a paused node go on where it stood, not knowing what happened meanwhile. For one that is not paused
+    /// nothing changes.
+    ///
+    /// Errors: InvalidInput (no such node; it is down).
+    pub fn resume_node(&self, node: NodeId) -> Result<()> {
+        self.up(node)?.pause.resume();
         Ok(())
     }
 
@@ -281,6 +338,11 @@ impl BrokerCluster {
         })
     }
 
+    /// Faults that requests to these nodes meet: none, until some are planted.
+    pub fn faults(&self) -> &FaultPlan {
+        &self.cluster.faults
+    }
+
     /// The leader of a partition; `None` when it has none or does not exist.
     pub fn leader(&self, topic: &str, partition: PartitionIndex) -> Option<NodeId> {
         self.cluster.leader_of(topic, partition)
@@ -307,13 +369,20 @@ impl BrokerCluster {
         PartitionIndex(sharestream_wire::share_state::state_partition(group, topic, partition, count))
     }
 
-    /// Stops every node and waits until every task is gone. Records are lost: they live in memory.
+    /// Stops every node and waits until every task is gone. Without a data folder records are lost; with one everything
+    /// is synced and the folder is free for the next broker.
     pub async fn shutdown(self) {
         for node in self.live_nodes() {
             if let Ok(running) = self.take(node) {
                 running.stop.cancel();
                 self.cluster.leave(node);
                 running.stop().await;
+            }
+        }
+        if let Some(disk) = self.cluster.disk().cloned() {
+            let closed = run_blocking("close the data folder", move || disk.close()).await;
+            if let Err(panic) = closed {
+                error!(%panic, "the data folder was not closed");
             }
         }
     }
@@ -327,6 +396,13 @@ impl BrokerCluster {
     /// Every running node, by id.
     pub(crate) fn all_running(&self) -> Vec<Arc<Node>> {
         self.seats().values().filter_map(|seat| seat.running.clone()).collect()
+    }
+
+    fn up(&self, node: NodeId) -> Result<Arc<Node>> {
+        let seats = self.seats();
+        let seat = seats.get(&node).ok_or_else(|| unknown(node))?;
+        let down = || Error::new(ErrorKind::InvalidInput, format!("node {node} is down"));
+        seat.running.clone().ok_or_else(down)
     }
 
     fn take(&self, node: NodeId) -> Result<Arc<Node>> {
@@ -354,6 +430,22 @@ impl BrokerCluster {
         });
     }
 
+    /// Starts what the fsync policy `interval` asks for, once.
+    fn sync_now_and_then(&self) {
+        let Some(disk) = self.cluster.disk().cloned() else { return };
+        let FsyncPolicy::Interval(interval) = disk.policy() else { return };
+        let mut syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let clock = self.controller.clock.clone();
+        syncing.get_or_insert_with(|| {
+            OwnedTask::spawn(&self.controller.spawner, "fsync", TaskKind::Service, async move {
+                // A disk that fails says so itself, and every later write is refused.
+                while disk.sync().await.is_ok() {
+                    clock.sleep(interval).await;
+                }
+            })
+        });
+    }
+
     fn seats(&self) -> MutexGuard<'_, Seats> {
         lock(&self.seats)
     }
@@ -361,6 +453,14 @@ impl BrokerCluster {
 
 fn lock(seats: &Mutex<Seats>) -> MutexGuard<'_, Seats> {
     seats.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn system_files(folder: &Path) -> Result<Arc<dyn Files>> {
+    let files = SystemFiles::new(folder).map_err(|source| {
+        let text = format!("data folder {} cannot be created or read: {source}", folder.display());
+        Error::new(ErrorKind::InvalidInput, text).with_source(source)
+    })?;
+    Ok(Arc::new(files))
 }
 
 fn unknown(node: NodeId) -> Error {

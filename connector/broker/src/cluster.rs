@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex, ProducerId};
 use sharestream_base::{HostPort, Rng, watch};
@@ -15,7 +15,9 @@ use sharestream_wire::share_state::state_partition_of_key;
 use tracing::info;
 
 use crate::config::BrokerConfig;
-use crate::error::ErrorCode;
+use crate::disk::{Disk, DiskFailed, MetaRecord, Opened};
+use crate::error::{ErrorCode, Result as BrokerResult};
+use crate::faults::FaultPlan;
 use crate::group::config::GroupConfigs;
 use crate::log::Partition;
 use crate::topics::{NewTopic, Topic, Topics};
@@ -26,6 +28,11 @@ pub const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
 pub const SHARE_STATE_TOPIC: &str = "__share_group_state";
 /// Name of the topic whose leaders coordinate groups. Memberships live in memory, so it stays empty.
 pub const GROUP_TOPIC: &str = "__consumer_offsets";
+
+/// Smaller ids are easily taken for something else in a log.
+const FIRST_PRODUCER_ID: i64 = 1_000;
+/// Producer ids that one note on disk covers; those that are left of it at the broker's end are never given out.
+const PRODUCER_ID_BLOCK: i64 = 10_000;
 
 /// One node and where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,25 +60,69 @@ pub(crate) struct Cluster {
     pub(crate) topics: Topics,
     /// Settings of groups.
     pub(crate) group_configs: GroupConfigs,
+    /// What tests have planted.
+    pub(crate) faults: FaultPlan,
     members: RwLock<Members>,
     next_producer_id: AtomicI64,
+    /// End of the producer ids that are noted on disk as given out.
+    reserved_producer_ids: Mutex<i64>,
+    disk: Option<Arc<Disk>>,
     /// Counts changes of leaderships.
     changes: watch::Sender<u64>,
 }
 
 impl Cluster {
-    /// A cluster of nodes that are not there yet, with the broker's own topics dealt out among them.
-    pub(crate) fn new(rng: &Rng, config: &BrokerConfig, nodes: &[NodeId]) -> Self {
-        let topics = Topics::new(rng.fork("topics"));
-        topics.create_internal(config, nodes);
-        Cluster {
-            id: sharestream_base::ids::TopicId(rng.uuid()).to_string(),
-            topics,
-            group_configs: GroupConfigs::new(&config.share),
-            members: RwLock::default(),
-            next_producer_id: AtomicI64::new(1_000),
-            changes: watch::Sender::new(0),
+    /// A cluster of nodes that are not there yet, with the broker's own topics dealt out among them, and with what an
+    /// opened data folder has. Reads the whole folder: blocks.
+    ///
+    /// Errors: Corrupt, InvalidInput (the folder cannot be used).
+    pub(crate) fn new(
+        rng: &Rng,
+        config: &BrokerConfig,
+        nodes: &[NodeId],
+        opened: Option<Opened>,
+    ) -> BrokerResult<Self> {
+        let disk = opened.as_ref().map(|opened| Arc::clone(&opened.disk));
+        let topics = Topics::new(rng.fork("topics"), disk.clone());
+        let group_configs = GroupConfigs::new(&config.share, disk.clone());
+        let mut id = sharestream_base::ids::TopicId(rng.uuid()).to_string();
+        let mut next_producer_id = FIRST_PRODUCER_ID;
+        if let Some(Opened { disk, state, clean }) = opened {
+            topics.restore(&disk, &state, clean, config, nodes)?;
+            next_producer_id = next_producer_id.max(state.producer_ids_end);
+            match state.cluster_id {
+                Some(known) => id = known,
+                // What cannot be written now cannot be written by the first topic either, which says so.
+                None => drop(disk.record(MetaRecord::Cluster { id: id.clone() })),
+            }
+            group_configs.restore(state.group_configs);
         }
+        topics.create_internal(config, nodes);
+        Ok(Cluster {
+            id,
+            topics,
+            group_configs,
+            faults: FaultPlan::default(),
+            members: RwLock::default(),
+            next_producer_id: AtomicI64::new(next_producer_id),
+            reserved_producer_ids: Mutex::new(next_producer_id),
+            changes: watch::Sender::new(0),
+            disk,
+        })
+    }
+
+    /// Waits until everything written by now is as safe as the fsync policy asks; without a data folder there is
+    /// nothing to wait for. Errors: the disk has failed, and nobody knows what is on it. Cancel safe.
+    pub(crate) async fn durable(&self) -> Result<(), DiskFailed> {
+        match &self.disk {
+            None => Ok(()),
+            Some(disk) => disk.durable().await,
+        }
+    }
+
+    /// The data folder, if there is one.
+    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.as_ref()
     }
 
     /// A node is there: it is listed, and leads again what waits for it and what nobody else was there to take.
@@ -174,7 +225,15 @@ impl Cluster {
 
     /// A producer id that nobody has had.
     pub(crate) fn allocate_producer_id(&self) -> ProducerId {
-        ProducerId(self.next_producer_id.fetch_add(1, Ordering::Relaxed))
+        let id = self.next_producer_id.fetch_add(1, Ordering::Relaxed);
+        if let Some(disk) = &self.disk {
+            let mut reserved = self.reserved_producer_ids.lock().unwrap_or_else(PoisonError::into_inner);
+            if id >= *reserved {
+                *reserved = id + PRODUCER_ID_BLOCK;
+                disk.record_or_fail(MetaRecord::ProducerIds { end: *reserved });
+            }
+        }
+        ProducerId(id)
     }
 
     /// The leader of a partition; `None` when there is no such partition, or no leader.

@@ -1,10 +1,12 @@
 //! Settings of the embedded broker. `Default` works.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sharestream_base::ErrorKind;
 
+use crate::disk::FsyncPolicy;
 use crate::error::{Error, Result};
 
 /// Settings of the embedded broker.
@@ -29,6 +31,9 @@ pub struct BrokerConfig {
     /// Longest time-out that a transactional producer may ask for (Kafka: `transaction.max.timeout.ms`). Default
     /// 15 min. Since 0.1.
     pub transaction_timeout_max: Duration,
+    /// A transactional id that nobody has used for so long is forgotten (Kafka: `transactional.id.expiration.ms`).
+    /// Default 7 days; above zero. Since 0.1.
+    pub transactional_id_expiration: Duration,
     /// How often open transactions are checked for their time-out. Default 100 ms; above zero. Since 0.1.
     pub transaction_check_interval: Duration,
     /// Largest request frame, in bytes (Kafka: `socket.request.max.bytes`). Default 100 MiB. Since 0.1.
@@ -38,6 +43,11 @@ pub struct BrokerConfig {
     /// Most bytes of records in one fetch answer, whatever the client asks for (Kafka: `fetch.max.bytes`). Default
     /// 55 MiB. Since 0.1.
     pub fetch_bytes_max: usize,
+    /// Folder in which everything is kept; without one it lives in memory and ends with the broker. One broker at a
+    /// time may use a folder. What is kept is in memory as well. Default none. Since 0.1.
+    pub data: Option<PathBuf>,
+    /// When written bytes are forced to the disk; means nothing without a data folder. Default `always`. Since 0.1.
+    pub fsync: FsyncPolicy,
     /// Defaults of share groups; group configs override them per group.
     pub share: ShareDefaults,
 }
@@ -82,10 +92,13 @@ impl Default for BrokerConfig {
             share_state_partitions: 8,
             transaction_state_partitions: 8,
             transaction_timeout_max: Duration::from_secs(15 * 60),
+            transactional_id_expiration: Duration::from_secs(7 * 24 * 3_600),
             transaction_check_interval: Duration::from_millis(100),
             frame_bytes_max: 100 * 1024 * 1024,
             batch_bytes_max: 8 * 1024 * 1024,
             fetch_bytes_max: 55 * 1024 * 1024,
+            data: None,
+            fsync: FsyncPolicy::default(),
             share: ShareDefaults::default(),
         }
     }
@@ -105,6 +118,7 @@ impl BrokerConfig {
         check(self.share_state_partitions > 0, "share_state_partitions is not above zero");
         check(self.transaction_state_partitions > 0, "transaction_state_partitions is not above zero");
         check(!self.transaction_check_interval.is_zero(), "transaction_check_interval is zero");
+        check(!self.transactional_id_expiration.is_zero(), "transactional_id_expiration is zero");
         check(!self.transaction_timeout_max.is_zero(), "transaction_timeout_max is zero");
         check(self.batch_bytes_max <= self.frame_bytes_max, "batch_bytes_max is above frame_bytes_max");
         check(self.share.delivery_count_limit > 0, "share.delivery_count_limit is not above zero");

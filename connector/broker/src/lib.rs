@@ -2,7 +2,7 @@
 //! and transactional share acknowledgements (KIP-1289).
 //!
 //! It is **not** a production broker: logs live in memory, which all nodes of a cluster share in place of replication,
-//! and there is no access control.
+//! also those that a data folder keeps ([`BrokerConfig::data`]), and there is no access control.
 //! Unmodified Kafka clients work with it over TCP.
 //!
 //! ```text
@@ -13,8 +13,10 @@
 //! ```
 //!
 //! Leaders and coordinators are addressed over the protocol through `peer`, also when they are on the same node:
-//! nothing here calls another role as a local function, so several nodes work like one. [`Broker`] is one node,
-//! [`BrokerCluster`] several that can be stopped, killed and started again; [`inspect`] shows what is in them.
+//! nothing here calls another role as a local function, so several nodes work like one. [`Broker`] builds one node or
+//! several; [`BrokerCluster`] is what they are: nodes that can be stopped, killed, paused and started again, each in an
+//! environment of its own if need be. [`inspect`] shows what is in them, [`faults`] plants what goes wrong between them
+//! and their clients, [`control`] moves them from another process.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -24,16 +26,24 @@
 //! # Ok::<_, sharestream_broker::Error>(()) }).unwrap();
 //! ```
 
+// Tests in here use the clients of the tests out there, which know this crate by its name.
+#[cfg(test)]
+extern crate self as sharestream_broker;
+
 mod broker;
 mod broker_cluster;
 mod cluster;
 mod config;
+pub mod control;
+mod disk;
 mod error;
+pub mod faults;
 mod group;
 mod handlers;
 pub mod inspect;
 mod log;
 mod node;
+mod pause;
 mod peer;
 mod server;
 mod share;
@@ -45,4 +55,7 @@ pub use broker::{Broker, BrokerBuilder, RunningBroker};
 pub use broker_cluster::{BrokerCluster, BrokerClusterBuilder};
 pub use cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 pub use config::{BrokerConfig, ShareDefaults};
+pub use disk::{FsyncPolicy, FsyncPolicyError};
 pub use error::{Error, Result};
+pub use sharestream_wire::KafkaError;
+pub use sharestream_wire::api::ApiKey;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
-use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet};
+use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, run_blocking};
 use tracing::error;
 
 use crate::cluster::Cluster;
@@ -13,6 +13,7 @@ use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::handlers::ConnectionId;
 use crate::log::{Led, Partition};
+use crate::pause::Pause;
 use crate::peer::Peers;
 use crate::share::ShareServices;
 use crate::txn::Coordinator;
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) share: ShareServices,
     /// Triggered when the node stops.
     pub(crate) stop: CancellationToken,
+    /// Holds its tasks while it is paused.
+    pub(crate) pause: Arc<Pause>,
     connections: AtomicU64,
     tasks: Mutex<TaskSet<()>>,
 }
@@ -55,6 +58,7 @@ impl Node {
             config,
             cluster,
             stop,
+            pause: Arc::default(),
         })
     }
 
@@ -79,7 +83,7 @@ impl Node {
             }
         }
         if !self.stop.is_cancelled() {
-            tasks.spawn(name, kind, task);
+            tasks.spawn(name, kind, Arc::clone(&self.pause).admit(task));
         }
     }
 
@@ -103,6 +107,25 @@ impl Node {
             return Err(ErrorCode::NotLeaderOrFollower);
         }
         partition.led_by(self.id).ok_or(ErrorCode::NotLeaderOrFollower)
+    }
+
+    /// Applies retention to the logs that this node leads, and compacts those that ask for it.
+    pub(crate) fn keep_logs(&self) {
+        let now_ms = self.env.clock.wall_ms();
+        for partition in self.cluster.partitions() {
+            let Some(cleaning) = partition.led_by(self.id).and_then(|led| led.keep_up(now_ms)) else {
+                continue;
+            };
+            if cleaning.writes_files() {
+                self.spawn("compaction", TaskKind::Blocking, async move {
+                    if let Err(panic) = run_blocking("compaction", move || cleaning.run()).await {
+                        error!(%panic, "a compaction panicked");
+                    }
+                });
+            } else {
+                cleaning.run();
+            }
+        }
     }
 
     /// Stops every task and waits until all are gone; none runs any further from now on. Cancel safe: what is left

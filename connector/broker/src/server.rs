@@ -8,7 +8,8 @@ use sharestream_wire::frame::FrameDecoder;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tracing::{debug, warn};
 
-use crate::handlers::{self, ConnectionId, Dispatched};
+use crate::faults::FaultAction;
+use crate::handlers::{self, ConnectionId, DispatchError, Dispatched};
 use crate::node::Node;
 
 /// Bytes asked for at a time; the frame decoder reserves what a large frame needs.
@@ -67,8 +68,8 @@ async fn serve(node: Arc<Node>, io: BoxIo, id: ConnectionId, peer: String) {
                 return;
             }
         };
-        let dispatched = {
-            let serving = handlers::dispatch(&node, id, &closed, frame);
+        let (met, dispatched) = {
+            let serving = meet_and_serve(&node, id, &closed, frame);
             input.read_while(&mut reader, serving, &closed).await
         };
         let answer = match dispatched {
@@ -79,11 +80,40 @@ async fn serve(node: Arc<Node>, io: BoxIo, id: ConnectionId, peer: String) {
                 return;
             }
         };
+        let answer = match met {
+            Some(FaultAction::DropBefore | FaultAction::DropAfter) => continue,
+            Some(FaultAction::DisconnectBefore | FaultAction::DisconnectAfter) => return,
+            Some(FaultAction::PartialWrite { bytes }) => answer.slice(..bytes.min(answer.len())),
+            Some(FaultAction::Error(_) | FaultAction::Delay(_)) | None => answer,
+        };
         if let Err(error) = writer.write_all(&answer).await {
             debug!(peer, %error, "connection ended");
             return;
         }
+        if matches!(met, Some(FaultAction::PartialWrite { .. })) {
+            return;
+        }
     }
+}
+
+/// Serves a frame, or does in its place what a planted fault says; what becomes of the answer is for the caller.
+async fn meet_and_serve(
+    node: &Arc<Node>,
+    id: ConnectionId,
+    closed: &CancellationToken,
+    frame: Bytes,
+) -> (Option<FaultAction>, Result<Dispatched, DispatchError>) {
+    let met = handlers::planted_fault(node, &frame);
+    match met {
+        Some(FaultAction::Error(code)) => return (met, handlers::refuse(frame, code.0)),
+        Some(FaultAction::DropBefore | FaultAction::DisconnectBefore) => {
+            return (met, Ok(Dispatched::Answer(Bytes::new())));
+        }
+        Some(FaultAction::Delay(delay)) => node.env.clock.sleep(delay).await,
+        Some(FaultAction::DropAfter | FaultAction::DisconnectAfter | FaultAction::PartialWrite { .. })
+        | None => {}
+    }
+    (met, handlers::dispatch(node, id, closed, frame).await)
 }
 
 struct Closing {

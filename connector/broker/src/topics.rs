@@ -9,8 +9,11 @@ use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
 
 use crate::cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 use crate::config::BrokerConfig;
+use crate::disk::{Disk, MetaRecord, PartitionFiles, remove_topic};
 use crate::error::ErrorCode;
-use crate::log::Partition;
+use crate::log::{LogSettings, Partition, Place, Stored};
+
+mod restore;
 
 /// Partitions of the topic whose leaders coordinate groups (Kafka: `offsets.topic.num.partitions`).
 const GROUP_PARTITIONS: i32 = 8;
@@ -57,10 +60,9 @@ impl Topic {
     }
 
     /// Replaces the settings that were set, and applies those that mean something here.
-    pub(crate) fn set_configs(&self, configs: TopicConfigs) {
-        let retention_bytes = configs.get("retention.bytes").and_then(|text| text.parse().ok()).unwrap_or(-1);
+    fn set_configs(&self, configs: TopicConfigs, settings: LogSettings) {
         for partition in &self.partitions {
-            partition.set_retention_bytes(retention_bytes);
+            partition.set_settings(settings);
         }
         *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
     }
@@ -83,6 +85,13 @@ struct Registry {
     by_id: BTreeMap<TopicId, Arc<Topic>>,
 }
 
+impl Registry {
+    fn add(&mut self, topic: &Arc<Topic>) {
+        self.by_name.insert(Arc::clone(&topic.name), Arc::clone(topic));
+        self.by_id.insert(topic.id, Arc::clone(topic));
+    }
+}
+
 /// The registry of topics.
 #[derive(Debug)]
 pub(crate) struct Topics {
@@ -90,12 +99,14 @@ pub(crate) struct Topics {
     rng: Rng,
     /// Partitions given to nodes so far: the next topic begins with the next node.
     dealt: AtomicUsize,
+    /// Where topics are kept as well; none live in memory only.
+    disk: Option<Arc<Disk>>,
 }
 
 impl Topics {
     /// Without topics.
-    pub(crate) fn new(rng: Rng) -> Self {
-        Topics { registry: RwLock::default(), rng, dealt: AtomicUsize::new(0) }
+    pub(crate) fn new(rng: Rng, disk: Option<Arc<Disk>>) -> Self {
+        Topics { registry: RwLock::default(), rng, dealt: AtomicUsize::new(0), disk }
     }
 
     /// The topic of that name.
@@ -124,7 +135,7 @@ impl Topics {
     }
 
     /// Checks what [`Topics::create`] would check. Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
-    /// INVALID_PARTITIONS.
+    /// INVALID_PARTITIONS, INVALID_CONFIG.
     pub(crate) fn check(&self, new: &NewTopic) -> Result<(), ErrorCode> {
         check_name(&new.name)?;
         if new.partitions < 1 || new.partitions > PARTITIONS_MAX {
@@ -133,11 +144,11 @@ impl Topics {
         if self.read().by_name.contains_key(new.name.as_str()) {
             return Err(ErrorCode::TopicAlreadyExists);
         }
-        Ok(())
+        LogSettings::read(&new.configs).map(|_| ()).map_err(|_| ErrorCode::InvalidConfig)
     }
 
     /// Creates a topic; its partitions are led by `nodes` in turn, over all topics. Errors: as [`Topics::check`], and
-    /// BROKER_NOT_AVAILABLE (no node).
+    /// BROKER_NOT_AVAILABLE (no node) and KAFKA_STORAGE_ERROR.
     pub(crate) fn create(
         &self,
         new: NewTopic,
@@ -161,25 +172,55 @@ impl Topics {
         let (id, name) = (TopicId(self.rng.uuid()), Arc::<str>::from(new.name.as_str()));
         let count = usize::try_from(new.partitions).unwrap_or(0);
         let dealt = self.dealt.fetch_add(count, Ordering::Relaxed);
-        let mut homes = nodes.iter().copied().cycle().skip(dealt % nodes.len().max(1));
-        let mut partitions = Vec::with_capacity(count);
-        for index in 0..new.partitions {
-            let home = homes.next().ok_or(ErrorCode::BrokerNotAvailable)?;
-            let index = PartitionIndex(index);
-            let bytes_max = config.batch_bytes_max;
-            partitions.push(Arc::new(Partition::new(Arc::clone(&name), id, index, home, bytes_max)));
+        let mut turn = nodes.iter().copied().cycle().skip(dealt % nodes.len().max(1));
+        let mut homes = Vec::with_capacity(count);
+        for _ in 0..count {
+            homes.push(turn.next().ok_or(ErrorCode::BrokerNotAvailable)?);
         }
+        let settings = LogSettings::read(&new.configs).map_err(|_| ErrorCode::InvalidConfig)?;
         let internal = [TRANSACTION_STATE_TOPIC, SHARE_STATE_TOPIC, GROUP_TOPIC].contains(&&*new.name);
-        let topic =
-            Arc::new(Topic { id, name: Arc::clone(&name), internal, partitions, configs: RwLock::default() });
-        topic.set_configs(new.configs);
         let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
         if registry.by_name.contains_key(&name) {
             return Err(ErrorCode::TopicAlreadyExists);
         }
-        registry.by_name.insert(name, Arc::clone(&topic));
-        registry.by_id.insert(id, Arc::clone(&topic));
+        if let Some(disk) = &self.disk {
+            disk.record(MetaRecord::Topic {
+                id: id.to_string(),
+                name: new.name,
+                internal,
+                homes: homes.iter().map(|home| home.0).collect(),
+                configs: new.configs.clone(),
+            })?;
+        }
+        let partitions = homes.iter().enumerate().map(|(index, home)| {
+            let index = PartitionIndex(i32::try_from(index).unwrap_or(i32::MAX));
+            let place = Place { topic: Arc::clone(&name), topic_id: id, index };
+            let files = self.disk.as_ref().map(|disk| PartitionFiles::new(disk, id, index));
+            let stored = Stored { files, ..Stored::default() };
+            Arc::new(Partition::new(place, *home, config.batch_bytes_max, stored))
+        });
+        let partitions = partitions.collect();
+        let topic =
+            Arc::new(Topic { id, name: Arc::clone(&name), internal, partitions, configs: RwLock::default() });
+        topic.set_configs(new.configs, settings);
+        registry.add(&topic);
         Ok(topic)
+    }
+
+    /// Replaces the settings of a topic. Errors: INVALID_CONFIG, KAFKA_STORAGE_ERROR (nothing has changed), with a
+    /// sentence.
+    pub(crate) fn set_configs(
+        &self,
+        topic: &Topic,
+        configs: TopicConfigs,
+    ) -> Result<(), (ErrorCode, String)> {
+        let settings = LogSettings::read(&configs).map_err(|text| (ErrorCode::InvalidConfig, text))?;
+        if let Some(disk) = &self.disk {
+            let record = MetaRecord::TopicConfigs { id: topic.id.to_string(), configs: configs.clone() };
+            disk.record(record).map_err(|code| (code, format!("settings were not written: {code}")))?;
+        }
+        topic.set_configs(configs, settings);
+        Ok(())
     }
 
     /// Creates the broker's own topics, each partition waiting for its node to start.
@@ -189,13 +230,19 @@ impl Topics {
             (SHARE_STATE_TOPIC, config.share_state_partitions),
             (GROUP_TOPIC, GROUP_PARTITIONS),
         ] {
-            let new = NewTopic { name: name.to_owned(), partitions, configs: TopicConfigs::new() };
+            let mut configs = TopicConfigs::new();
+            if name == TRANSACTION_STATE_TOPIC {
+                // Of each transactional id the last record says everything, as in Kafka.
+                configs.insert("cleanup.policy".to_owned(), "compact".to_owned());
+            }
+            let new = NewTopic { name: name.to_owned(), partitions, configs };
             // They can only be there already, which is fine.
             let _existing = self.create_leaderless(new, config, nodes);
         }
     }
 
-    /// Deletes a topic. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (the broker's own topics).
+    /// Deletes a topic. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (the broker's own topics),
+    /// KAFKA_STORAGE_ERROR.
     pub(crate) fn delete(&self, name: &str) -> Result<TopicId, ErrorCode> {
         let topic = {
             let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
@@ -204,10 +251,17 @@ impl Topics {
                 return Err(ErrorCode::InvalidRequest);
             }
             let topic = Arc::clone(topic);
+            if let Some(disk) = &self.disk {
+                disk.record(MetaRecord::TopicDeleted { id: topic.id.to_string() })?;
+            }
             registry.by_name.remove(name);
             registry.by_id.remove(&topic.id);
             topic
         };
+        if let Some(disk) = &self.disk {
+            topic.partitions.iter().for_each(|partition| partition.retire());
+            remove_topic(disk, topic.id);
+        }
         Ok(topic.id)
     }
 
@@ -228,44 +282,4 @@ fn check_name(name: &str) -> Result<(), ErrorCode> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn topics() -> Topics {
-        Topics::new(Rng::seeded(1))
-    }
-
-    fn create(topics: &Topics, name: &str, partitions: i32) -> Result<Arc<Topic>, ErrorCode> {
-        let new = NewTopic { name: name.to_owned(), partitions, configs: TopicConfigs::new() };
-        topics.create(new, &BrokerConfig::default(), &[NodeId(1), NodeId(2)])
-    }
-
-    #[test]
-    fn a_re_created_topic_has_another_id() {
-        let topics = topics();
-        let first = create(&topics, "orders", 2).unwrap().id;
-        assert_eq!(create(&topics, "orders", 2).unwrap_err(), ErrorCode::TopicAlreadyExists);
-        assert_eq!(topics.delete("orders"), Ok(first));
-        assert!(topics.by_id(first).is_none());
-        assert_ne!(create(&topics, "orders", 2).unwrap().id, first);
-    }
-
-    #[test]
-    fn partitions_are_led_by_the_nodes_in_turn() {
-        let topic = create(&topics(), "orders", 3).unwrap();
-        let leaders: Vec<_> =
-            topic.partitions().iter().map(|partition| partition.leader().unwrap().0).collect();
-        assert_eq!(leaders, [1, 2, 1]);
-    }
-
-    #[test]
-    fn bad_names_and_counts_are_refused() {
-        let topics = topics();
-        for name in ["", ".", "..", "a b", "a/b", &"x".repeat(250)] {
-            assert_eq!(create(&topics, name, 1).unwrap_err(), ErrorCode::InvalidTopicException, "{name}");
-        }
-        for partitions in [0, -1, PARTITIONS_MAX + 1] {
-            assert_eq!(create(&topics, "t", partitions).unwrap_err(), ErrorCode::InvalidPartitions);
-        }
-    }
-}
+mod tests;

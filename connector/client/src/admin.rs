@@ -3,8 +3,8 @@
 mod configs;
 mod groups;
 mod offsets;
-mod share_members;
 mod reset;
+mod share_members;
 mod share_offsets;
 mod topic_configs;
 mod topics;

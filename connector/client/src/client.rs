@@ -19,6 +19,7 @@ use crate::coordinator::CoordinatorKey;
 use crate::error::ErrorClass;
 use crate::features::Features;
 use crate::metadata::{MetadataCache, MetadataUpdate, PartitionInfo, TopicInfo};
+use crate::security::Access;
 use crate::{Error, Result};
 
 /// A cheap handle to one cluster. Consumers, writers, sessions and readers are made from it.
@@ -30,6 +31,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Inner {
     cluster: Cluster,
+    /// The bootstrap broker that answered.
+    told_by: HostPort,
     features: Features,
     metadata: Mutex<MetadataCache>,
     coordinators: Mutex<BTreeMap<CoordinatorKey, NodeId>>,
@@ -60,18 +63,24 @@ impl Client {
         let client = Client {
             inner: Arc::new(Inner {
                 cluster,
+                told_by: address.clone(),
                 features,
                 metadata: Mutex::new(MetadataCache::default()),
                 coordinators: Mutex::new(BTreeMap::new()),
             }),
         };
-        client.refresh(Wanted::None).await?;
+        client.first_metadata(&address).await?;
         Ok(client)
     }
 
     /// Topics, group configs, offsets and transactions.
     pub fn admin(&self) -> Admin {
         Admin::new(self.clone())
+    }
+
+    /// Adds to a refusal by the brokers' ACLs what this client's user needs.
+    pub(crate) fn refused(&self, error: Error, access: &Access<'_>) -> Error {
+        error.needing(access, self.config().security.principal().as_deref())
     }
 
     /// What the cluster can do.
@@ -231,13 +240,29 @@ impl Client {
     /// A pooled connection to `node`. Cancel safe.
     pub(crate) async fn node(&self, node: NodeId, purpose: Purpose) -> Result<Connection> {
         let address = self.address(node)?;
-        self.inner.cluster.pooled(&address, purpose).await
+        let opened = self.inner.cluster.pooled(&address, purpose).await;
+        opened.map_err(|error| self.advertised(node, &address, error))
     }
 
     /// A connection to `node` of the caller's own. Cancel safe.
     pub(crate) async fn open(&self, node: NodeId) -> Result<Connection> {
         let address = self.address(node)?;
-        Ok(self.inner.cluster.open(&address).await?.0)
+        match self.inner.cluster.open(&address).await {
+            Ok((connection, _features)) => Ok(connection),
+            Err(error) => Err(self.advertised(node, &address, error)),
+        }
+    }
+
+    /// Whose word an address was that does not work: of the brokers' settings, not of ours.
+    fn advertised(&self, node: NodeId, address: &HostPort, error: Error) -> Error {
+        if error.code().is_some() || self.config().bootstrap.contains(address) {
+            return error;
+        }
+        let told_by = &self.inner.told_by;
+        error.within(format_args!(
+            "broker {node} advertises {address} (told by {told_by}; if this machine cannot know that address, correct \
+             advertised.listeners of the broker)"
+        ))
     }
 
     fn address(&self, node: NodeId) -> Result<HostPort> {
@@ -271,6 +296,21 @@ impl Client {
     /// Pauses until `deadline`.
     pub(crate) fn backoff_until(&self, deadline: Instant) -> Backoff {
         Backoff::new(self.env(), &self.config().retry, deadline)
+    }
+
+    /// The first request: a listener that wants SASL hangs up on it without a word, so one failure is looked into.
+    async fn first_metadata(&self, address: &HostPort) -> Result<()> {
+        match self.ask_metadata(Wanted::None).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_retriable() && error.code().is_none() => {
+                match self.inner.cluster.missing_sasl(address).await {
+                    Some(wants_sasl) => Err(wants_sasl),
+                    None => self.refresh(Wanted::None).await,
+                }
+            }
+            Err(error) if error.is_retriable() => self.refresh(Wanted::None).await,
+            Err(error) => Err(error),
+        }
     }
 
     async fn refresh(&self, wanted: Wanted<'_>) -> Result<()> {
@@ -308,16 +348,19 @@ impl Client {
         };
         let request = MetadataRequest::default().with_topics(topics).with_allow_auto_topic_creation(false);
         let response = self.any().await?.call(&request).await?;
-        read_metadata(&response)
+        let refused = |error: Error, name: &str| self.refused(error, &Access::topic("Describe", name));
+        read_metadata(&response, refused)
     }
 }
 
 async fn first_reachable(cluster: &Cluster) -> Result<(HostPort, Features)> {
-    let mut last_error = None;
+    let mut last_error: Option<Error> = None;
     for address in &cluster.config.bootstrap {
         match cluster.open(address).await {
             Ok((_connection, features)) => return Ok((address.clone(), features)),
-            Err(error) => last_error = Some(error),
+            // What is wrong for good is worth more than that another broker is down.
+            Err(error) if last_error.as_ref().is_none_or(Error::is_retriable) => last_error = Some(error),
+            Err(_another) => {}
         }
     }
     let error =
@@ -328,7 +371,10 @@ async fn first_reachable(cluster: &Cluster) -> Result<(HostPort, Features)> {
     }
 }
 
-fn read_metadata(response: &MetadataResponse) -> Result<MetadataUpdate> {
+fn read_metadata(
+    response: &MetadataResponse,
+    refused: impl Fn(Error, &str) -> Error,
+) -> Result<MetadataUpdate> {
     let mut update = MetadataUpdate {
         cluster_id: response.cluster_id.as_ref().map(ToString::to_string),
         nodes: BTreeMap::new(),
@@ -368,7 +414,10 @@ fn read_metadata(response: &MetadataResponse) -> Result<MetadataUpdate> {
             ErrorClass::RefreshMetadata if is_missing(topic.error_code) => {
                 update.missing.push(name.to_owned());
             }
-            _other => return Err(Error::from_code(topic.error_code, format!("metadata of topic '{name}'"))),
+            _other => {
+                let error = Error::from_code(topic.error_code, format!("metadata of topic '{name}'"));
+                return Err(refused(error, name));
+            }
         }
     }
     Ok(update)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sharestream_base::{ErrorKind, HostPort};
 
+use crate::security::SecuritySettings;
 use crate::{Error, Result};
 
 /// How to reach a cluster and how patient to be.
@@ -26,6 +27,8 @@ pub struct ClientConfig {
     pub metadata_age_max: Duration,
     /// Pauses between attempts. Since 0.1.
     pub retry: RetryConfig,
+    /// How connections are protected and who we are. Default plain text. Since 0.1.
+    pub security: SecuritySettings,
 }
 
 /// Exponential pauses with jitter, so that many clients do not come back at the same moment.
@@ -51,6 +54,7 @@ impl Default for ClientConfig {
             operation_timeout: Duration::from_secs(60),
             metadata_age_max: Duration::from_secs(300),
             retry: RetryConfig::default(),
+            security: SecuritySettings::default(),
         }
     }
 }
@@ -105,6 +109,13 @@ impl ClientConfig {
         self
     }
 
+    /// Sets how connections are protected and who we are.
+    #[must_use]
+    pub fn with_security(mut self, security: SecuritySettings) -> Self {
+        self.security = security;
+        self
+    }
+
     /// Sets the longest time that one call spends on all its attempts.
     #[must_use]
     pub fn with_operation_timeout(mut self, operation_timeout: Duration) -> Self {
@@ -136,6 +147,7 @@ impl ClientConfig {
         if !(self.retry.multiplier >= 1.0 && (0.0..=1.0).contains(&self.retry.jitter)) {
             faults.push("retry.multiplier must be at least 1 and retry.jitter from 0 to 1");
         }
+        faults.extend(self.security.validate());
         if faults.is_empty() {
             return Ok(());
         }

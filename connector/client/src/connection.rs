@@ -5,9 +5,12 @@
 //! ```
 //! A caller that stops waiting loses only its answer: the request stays in the map, so the answers behind it still
 //! find their owners. A late answer, garbage or the end of the stream poisons the connection: every request in
-//! flight ends with an error that says whether it had left this process.
+//! flight ends with an error that says whether it had left this process. Where the broker limits how long it knows us,
+//! the writer task authenticates again between two requests.
 
 mod in_flight;
+mod reauthentication;
+mod setup;
 mod throttle;
 
 use std::fmt;
@@ -25,9 +28,13 @@ use sharestream_wire::frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::security::{Login, TlsSettings, explain_io};
 use crate::versions::{AgreedVersions, api_name};
 use crate::{Error, Result};
 use in_flight::InFlight;
+use reauthentication::LiveWire;
+pub(crate) use reauthentication::Renewal;
+pub(crate) use setup::{Setup, unreachable};
 pub(crate) use throttle::Throttled;
 
 /// Requests that wait for the writer task; beyond it senders wait.
@@ -47,8 +54,8 @@ pub(crate) struct Connection {
 struct Inner {
     shared: Arc<Shared>,
     queue: mpsc::Sender<Outgoing>,
-    versions: AgreedVersions,
-    client_id: String,
+    versions: Arc<AgreedVersions>,
+    client_id: Arc<str>,
     request_timeout: Duration,
     _writer: OwnedTask<()>,
     _reader: OwnedTask<()>,
@@ -64,6 +71,8 @@ impl Drop for Inner {
 /// What the tasks and the handles share. The tasks hold no handle: the last handle ends them.
 struct Shared {
     address: HostPort,
+    /// With what it is protected, for errors.
+    tls: Option<TlsSettings>,
     clock: Clock,
     in_flight: Mutex<InFlight<Waiter>>,
     closed: CancellationToken,
@@ -99,30 +108,48 @@ impl fmt::Debug for Connection {
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionOptions {
     pub(crate) address: HostPort,
+    pub(crate) tls: Option<TlsSettings>,
     pub(crate) client_id: String,
     pub(crate) request_timeout: Duration,
 }
 
 impl Connection {
-    /// Runs the two tasks over `io`. `versions` is what the two sides agreed on.
-    pub(crate) fn start(io: BoxIo, env: &Env, options: ConnectionOptions, versions: AgreedVersions) -> Self {
+    /// Runs the two tasks over `io`. `versions` is what the two sides agreed on; `renewal` is there when we have
+    /// authenticated.
+    pub(crate) fn start(
+        io: BoxIo,
+        env: &Env,
+        options: ConnectionOptions,
+        versions: AgreedVersions,
+        renewal: Option<Renewal>,
+    ) -> Self {
         let (read_half, write_half) = tokio::io::split(io);
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             address: options.address,
+            tls: options.tls,
             clock: env.clock.clone(),
             in_flight: Mutex::new(InFlight::new()),
             closed: CancellationToken::new(),
             muted_until: Mutex::new(None),
         });
         let name = format!("connection-{}", shared.address);
-        let writer = write_loop(Arc::clone(&shared), write_half, outgoing);
+        let (versions, client_id) = (Arc::new(versions), Arc::<str>::from(options.client_id));
+        let writer = Writer {
+            shared: Arc::clone(&shared),
+            io: write_half,
+            renewal,
+            versions: Arc::clone(&versions),
+            client_id: Arc::clone(&client_id),
+            request_timeout: options.request_timeout,
+        };
+        let writer = writer.run(outgoing);
         let reader = read_loop(Arc::clone(&shared), read_half);
         Connection {
             inner: Arc::new(Inner {
                 queue,
                 versions,
-                client_id: options.client_id,
+                client_id,
                 request_timeout: options.request_timeout,
                 _writer: OwnedTask::spawn(
                     &env.spawner,
@@ -320,6 +347,10 @@ impl Shared {
         self.closed.cancel();
     }
 
+    fn cannot(&self, what: &str, error: &std::io::Error) -> String {
+        format!("cannot {what}: {}", explain_io(error, &self.address, self.tls.as_ref()))
+    }
+
     fn reason(&self) -> String {
         self.lock_in_flight().poisoned().unwrap_or("closed").to_owned()
     }
@@ -340,38 +371,84 @@ impl Shared {
     }
 }
 
-async fn write_loop(shared: Arc<Shared>, mut io: WriteHalf<BoxIo>, mut outgoing: mpsc::Receiver<Outgoing>) {
-    let mut told = Vec::with_capacity(QUEUE);
-    loop {
-        let first = tokio::select! {
+/// The task that owns the way out.
+struct Writer {
+    shared: Arc<Shared>,
+    io: WriteHalf<BoxIo>,
+    renewal: Option<Renewal>,
+    versions: Arc<AgreedVersions>,
+    client_id: Arc<str>,
+    request_timeout: Duration,
+}
+
+impl Writer {
+    async fn run(mut self, mut outgoing: mpsc::Receiver<Outgoing>) {
+        let shared = Arc::clone(&self.shared);
+        let ended = tokio::select! {
             biased;
-            () = shared.closed.cancelled() => break,
-            next = outgoing.recv() => match next {
-                Some(next) => next,
-                None => break,
-            },
+            () = shared.closed.cancelled() => Ok(()),
+            ended = self.write_all(&mut outgoing) => ended,
         };
-        let mut next = Some(first);
-        while let Some(Outgoing { frame, written, on_written }) = next.take() {
-            // From the first byte on the broker may act on it.
-            written.store(true, Ordering::Release);
-            if let Err(error) = io.write_all(&frame).await {
-                shared.poison(&format!("cannot write: {error}"));
-                return;
+        shared.poison(&ended.err().unwrap_or_else(|| "closed".to_owned()));
+    }
+
+    /// Writes until there are no more handles. The reason, when it had to stop before.
+    async fn write_all(&mut self, outgoing: &mut mpsc::Receiver<Outgoing>) -> Result<(), String> {
+        let mut told = Vec::with_capacity(QUEUE);
+        loop {
+            // Past its end a session is good for nothing but its renewal.
+            let is_expired = self.renewal.as_ref().is_some_and(Renewal::is_expired);
+            let mut next = tokio::select! {
+                biased;
+                login = session_due(self.renewal.as_mut()) => {
+                    self.authenticate_again(login).await?;
+                    continue;
+                }
+                next = outgoing.recv(), if !is_expired => next,
+            };
+            if next.is_none() {
+                return Ok(());
             }
-            told.extend(on_written);
-            next = outgoing.try_recv().ok();
-        }
-        if let Err(error) = io.flush().await {
-            shared.poison(&format!("cannot write: {error}"));
-            return;
-        }
-        for on_written in told.drain(..) {
-            // A caller that does not listen is fine.
-            let _no_listener = on_written.send(());
+            while let Some(Outgoing { frame, written, on_written }) = next.take() {
+                // From the first byte on the broker may act on it.
+                written.store(true, Ordering::Release);
+                self.io.write_all(&frame).await.map_err(|error| self.shared.cannot("write", &error))?;
+                told.extend(on_written);
+                next = outgoing.try_recv().ok();
+            }
+            self.io.flush().await.map_err(|error| self.shared.cannot("write", &error))?;
+            for on_written in told.drain(..) {
+                // A caller that does not listen is fine.
+                let _no_listener = on_written.send(());
+            }
         }
     }
-    shared.poison("closed");
+
+    async fn authenticate_again(&mut self, login: Result<Login>) -> Result<(), String> {
+        let Some(renewal) = &mut self.renewal else { return Ok(()) };
+        let wire = LiveWire {
+            shared: &self.shared,
+            io: &mut self.io,
+            versions: &self.versions,
+            client_id: &self.client_id,
+            timeout: self.request_timeout,
+        };
+        let renewed = match login {
+            Ok(login) => renewal.renew(wire, login).await,
+            Err(error) => Err(error),
+        };
+        renewed.map_err(|error| {
+            tracing::warn!(address = %self.shared.address, %error, "could not authenticate again");
+            format!("could not authenticate again: {error}")
+        })
+    }
+}
+
+async fn session_due(renewal: Option<&mut Renewal>) -> Result<Login> {
+    match renewal {
+        Some(renewal) => renewal.due().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn read_loop(shared: Arc<Shared>, mut io: ReadHalf<BoxIo>) {
@@ -396,7 +473,7 @@ async fn read_loop(shared: Arc<Shared>, mut io: ReadHalf<BoxIo>) {
         match read {
             Ok(0) => break "the broker closed it".to_owned(),
             Ok(_) => {}
-            Err(error) => break format!("cannot read: {error}"),
+            Err(error) => break shared.cannot("read", &error),
         }
     };
     shared.poison(&reason);

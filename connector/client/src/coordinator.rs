@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::cluster::Purpose;
 use crate::connection::{Connection, Throttled};
 use crate::error::ErrorClass;
+use crate::security::Access;
 use crate::{Error, Result};
 
 /// What is coordinated.
@@ -25,6 +26,14 @@ impl CoordinatorKey {
         match self {
             CoordinatorKey::Group(_) => 0,
             CoordinatorKey::Transaction(_) => 1,
+        }
+    }
+
+    /// Leave to do `operation` with it.
+    pub(crate) fn access(&self, operation: &'static str) -> Access<'_> {
+        match self {
+            CoordinatorKey::Group(key) => Access::group(operation, key),
+            CoordinatorKey::Transaction(key) => Access::transactional_id(operation, key),
         }
     }
 
@@ -73,7 +82,8 @@ impl Client {
             .ok_or_else(|| Error::new(ErrorKind::Retry, format!("the answer does not name the {key}")))?;
         if found.error_code != 0 {
             let message = found.error_message.as_ref().map(|message| message.as_str());
-            return Err(Error::from_answer(found.error_code, message, format!("find the {key}")));
+            let error = Error::from_answer(found.error_code, message, format!("find the {key}"));
+            return Err(self.refused(error, &key.access("Describe")));
         }
         let node = NodeId(found.node_id.0);
         let port = u16::try_from(found.port).unwrap_or(0);

@@ -9,6 +9,8 @@ use sharestream_wire::error_code::KafkaError;
 
 pub use class::{ErrorClass, classify};
 
+use crate::security::{Access, advice_for};
+
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -19,6 +21,8 @@ pub struct Error {
     class: ErrorClass,
     code: Option<KafkaError>,
     context: String,
+    /// What to do about it, where the code alone does not tell.
+    advice: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -32,7 +36,7 @@ impl Error {
             ErrorKind::Indeterminate => ErrorClass::Indeterminate,
             kind => ErrorClass::Fatal(kind),
         };
-        Error { kind, class, code: None, context: context.into(), source: None }
+        Error { kind, class, code: None, context: context.into(), advice: None, source: None }
     }
 
     /// A broker's error code, with what we were doing.
@@ -44,6 +48,7 @@ impl Error {
             class,
             code: Some(code),
             context: format!("{context}: {code}"),
+            advice: advice_for(code).map(str::to_owned),
             source: None,
         }
     }
@@ -89,6 +94,15 @@ impl Error {
         self
     }
 
+    /// What to do about a refusal by the brokers' ACLs; nothing where it is none.
+    #[must_use]
+    pub(crate) fn needing(mut self, access: &Access<'_>, principal: Option<&str>) -> Self {
+        if self.advice.is_some() {
+            self.advice = Some(access.advice(principal));
+        }
+        self
+    }
+
     /// Puts `outer` before the context.
     #[must_use]
     pub(crate) fn within(mut self, outer: impl fmt::Display) -> Self {
@@ -124,7 +138,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
+        f.write_str(&self.context)?;
+        match &self.advice {
+            Some(advice) => write!(f, "; {advice}"),
+            None => Ok(()),
+        }
     }
 }
 

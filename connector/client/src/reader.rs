@@ -17,6 +17,7 @@ use crate::client::{Client, topic_name};
 use crate::connection::Connection;
 use crate::error::ErrorClass;
 use crate::metadata::TopicInfo;
+use crate::security::Access;
 use crate::{Error, Result};
 
 pub use committed::committed_records;
@@ -32,9 +33,9 @@ pub enum Isolation {
 
 /// What one fetch returned.
 ///
-/// It may end below its own high watermark: a broker reads no further than its limit of bytes and the end of a log segment.
-/// Who needs everything up to now reads on until [`FetchedPartition::next_offset`] is the high watermark of the same
-/// answer.
+/// It may end below its own high watermark: a broker reads no further than its limit of bytes and the end of a
+/// log segment. Who needs everything up to now reads on until [`FetchedPartition::next_offset`] is the high
+/// watermark of the same answer.
 #[derive(Clone, Debug)]
 pub struct FetchedPartition {
     /// Whole batches in order of offset, slices of the answer; the first may begin below the offset asked for. Control
@@ -79,8 +80,9 @@ impl PartitionReader {
     /// `max_wait` when there is none.
     ///
     /// # Errors
-    /// `InvalidInput` (no such topic or partition), `Corrupt` (the offset is below the log's start or above its end, the
-    /// batches cannot be read, or the topic was deleted and created again), `Retry` (no leader until the deadline).
+    /// `InvalidInput` (no such topic or partition), `Corrupt` (the offset is below the log's start or above
+    /// its end, the batches cannot be read, or the topic was deleted and created again), `Retry` (no leader
+    /// until the deadline).
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -177,7 +179,8 @@ impl PartitionReader {
                 let (to, epoch) = (NodeId(leader.leader_id.0), LeaderEpoch(leader.leader_epoch));
                 self.client.leader_moved(info.topic_id, partition, to, epoch);
             }
-            return Err(Error::from_code(data.error_code, "fetch"));
+            let error = Error::from_code(data.error_code, "fetch");
+            return Err(self.client.refused(error, &Access::topic("Read", &info.name)));
         }
         read_partition(data)
     }

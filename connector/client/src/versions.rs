@@ -17,6 +17,7 @@ const OURS: &[(ApiKey, i16, i16)] = &[
     (ApiKey::LIST_OFFSETS, 6, 10),
     (ApiKey::METADATA, 12, 13), // 12 allows to ask by topic id
     (ApiKey::FIND_COORDINATOR, 4, 6),
+    (ApiKey::SASL_HANDSHAKE, 1, 1), // 1 goes on with SaslAuthenticate (KIP-152)
     (ApiKey::API_VERSIONS, 3, 4),
     (ApiKey::CREATE_TOPICS, 5, 7),
     (ApiKey::DELETE_TOPICS, 4, 6),
@@ -26,6 +27,7 @@ const OURS: &[(ApiKey, i16, i16)] = &[
     (ApiKey::DESCRIBE_CONFIGS, 4, 4),
     (ApiKey::CREATE_PARTITIONS, 2, 3),
     (ApiKey::DELETE_GROUPS, 2, 2),
+    (ApiKey::SASL_AUTHENTICATE, 1, 2), // 1 tells the session's lifetime (KIP-368)
     (ApiKey::INCREMENTAL_ALTER_CONFIGS, 1, 1),
     (ApiKey::DESCRIBE_TRANSACTIONS, 0, 0),
     (ApiKey::LIST_TRANSACTIONS, 0, 1),
@@ -76,6 +78,11 @@ impl AgreedVersions {
                 format!("the broker at {broker} does not serve {name} in a version we know"),
             )
         })
+    }
+
+    /// True before the two sides have agreed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.agreed.is_empty()
     }
 
     /// Keys that both sides speak.

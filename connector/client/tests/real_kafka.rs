@@ -1,19 +1,27 @@
 //! The client against a real Apache Kafka (4.2 or later), named by `SHARESTREAM_KAFKA_BOOTSTRAP`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "real_kafka/java.rs"]
+mod java;
+#[path = "real_kafka/nodes.rs"]
+mod nodes;
 
 use std::io::Write;
 
 use common::{client, groups, records, scenarios, topics};
 use sharestream_client::Client;
 
+/// Past the test harness, which would swallow it: a skipped test must be seen.
+fn say(text: &str) {
+    let _unseen = writeln!(std::io::stderr(), "{text}");
+}
+
 async fn kafka() -> Option<Client> {
     match std::env::var("SHARESTREAM_KAFKA_BOOTSTRAP") {
         Ok(bootstrap) => Some(client(&bootstrap).await),
         Err(_unset) => {
-            // Past the test harness, which would swallow it: a skipped test must be seen.
-            let text = "skipped: needs SHARESTREAM_KAFKA_BOOTSTRAP=host:port of an Apache Kafka 4.2 or later";
-            let _unseen = writeln!(std::io::stderr(), "{text}");
+            say("skipped: needs SHARESTREAM_KAFKA_BOOTSTRAP=host:port of an Apache Kafka 4.2 or later");
             None
         }
     }
@@ -48,6 +56,7 @@ against_a_real_kafka! {
     records::an_uncommitted_read_shows_markers_and_both_ends,
     records::aborted_records_never_reach_a_read_committed_group,
     records::acknowledgements_go_with_the_next_fetch,
+    records::compaction_leaves_gaps_that_are_acknowledged,
     groups::a_group_is_listed_described_and_reset,
     groups::an_open_transaction_is_ended_from_outside_and_its_producer_fenced,
     groups::a_group_is_deleted_once_it_is_empty,

@@ -1,7 +1,6 @@
 //! Records a second through source, operator, sink and commits, with the broker in the same process.
 //! `cargo bench -p sharestream-kafka --bench throughput`.
 
-#[allow(dead_code, reason = "shared with the tests, which use more of it")]
 #[path = "../tests/fixtures/mod.rs"]
 mod fixtures;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sharestream_base::HostPort;
+use sharestream_client::SecuritySettings;
 use sharestream_core::commit::AckMode;
 
 use crate::formats::{Format, OutputFormat};
@@ -18,6 +19,8 @@ use crate::formats::{Format, OutputFormat};
 pub struct KafkaJobConfig {
     /// Brokers to ask first, each `host:port`. Kafka: `bootstrap.servers`. Since 0.1.
     pub bootstrap: Vec<String>,
+    /// How connections are protected and who the job is, as Kafka's properties. Default plain text. Since 0.1.
+    pub security: SecuritySettings,
     /// Name of the job. Letters, digits, `.`, `_` and `-`, 1 to 100 characters. Since 0.1.
     pub job: String,
     /// Name of this replica, stable over restarts. As `job`. Default `0`. Since 0.1.
@@ -173,6 +176,7 @@ impl Default for KafkaJobConfig {
     fn default() -> Self {
         KafkaJobConfig {
             bootstrap: Vec::new(),
+            security: SecuritySettings::default(),
             job: String::new(),
             instance: "0".to_owned(),
             group: String::new(),

@@ -68,6 +68,7 @@ impl KafkaJob {
         }
         let client_config = ClientConfig::with_bootstrap(&config.bootstrap.join(","))
             .map_err(client_error("bootstrap"))?
+            .with_security(config.security.clone())
             .with_client_id(format!("sharestream-{}-{}", config.job, config.instance));
         let client = Client::connect(env, client_config).await.map_err(client_error("connect"))?;
         let support =
@@ -84,7 +85,7 @@ impl KafkaJob {
         tracing::info!(job = %config.job, instance = %config.instance, group = %config.group, ?mode, reason, "job connected");
         let config = Arc::new(config);
         let attempt = Attempt::new();
-        let tail = LedgerTail::new(client.clone(), outcomes.name.clone(), outcomes.partition, &config.group);
+        let tail = LedgerTail::new(client.clone(), &outcomes, &config.group);
         Ok(KafkaJob { client, config, mode, sources, output, dead_letters, outcomes, group, attempt, tail })
     }
 

@@ -1,11 +1,16 @@
 //! The command line: every command, flag and default that a user sees.
 
+pub(crate) mod groups;
+
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sharestream_base::HostPort;
+use sharestream_broker::FsyncPolicy;
 use sharestream_core::commit::CommitStep;
+
+use crate::properties::{self, Security};
 
 /// Process Kafka share groups exactly once.
 ///
@@ -31,7 +36,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Check that a job lost, doubled and tore nothing, without trusting the job
     Verify(VerifyArgs),
-    /// Start the embedded broker (development and tests; data lives in memory)
+    /// Start the embedded broker (development and tests; --data DIR keeps what it holds)
     Broker(BrokerArgs),
     /// Create or list topics
     #[command(subcommand)]
@@ -40,6 +45,12 @@ pub(crate) enum Command {
     Produce(ProduceArgs),
     /// Print records of a topic
     Read(ReadArgs),
+    /// List, describe, reset or delete share groups
+    #[command(subcommand)]
+    Group(groups::GroupCommand),
+    /// List or end the transactions of a job
+    #[command(subcommand)]
+    Transactions(groups::TransactionsCommand),
 }
 
 /// What a run or a check may take from the command line instead of the job file.
@@ -48,6 +59,14 @@ pub(crate) struct Overrides {
     /// Brokers instead of those in the job file
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = "SHARESTREAM_BROKERS")]
     pub(crate) brokers: Vec<HostPort>,
+    /// File of Kafka client properties (security.protocol, sasl.mechanism, ...) instead of [source.security]
+    #[arg(
+        long = "command-config",
+        value_name = "FILE",
+        env = "SHARESTREAM_COMMAND_CONFIG",
+        value_parser = properties::read
+    )]
+    pub(crate) security: Option<Security>,
     /// Acknowledgement mode instead of the one in the job file
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
@@ -133,25 +152,112 @@ pub(crate) struct VerifyArgs {
 
 /// `sharestream broker`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BrokerArgs {
+    /// Moves leaders and nodes of a running broker.
+    #[command(subcommand)]
+    pub(crate) command: Option<BrokerCommand>,
+    /// Where the first node listens; port 0 takes a free one. Further nodes take the next ports
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092", conflicts_with_all = ["host", "port"])]
+    pub(crate) listen: HostPort,
     /// Address to listen on
-    #[arg(long, default_value = "127.0.0.1")]
-    pub(crate) host: String,
-    /// Port to listen on; 0 takes a free one
-    #[arg(long, default_value_t = 9092)]
-    pub(crate) port: u16,
+    #[arg(long, hide = true)]
+    pub(crate) host: Option<String>,
+    /// Port to listen on
+    #[arg(long, hide = true)]
+    pub(crate) port: Option<u16>,
+    /// Number of nodes in this process; leaders and coordinators are spread over them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) nodes: u16,
+    /// Keep everything in this folder; without it records live in memory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// When written bytes are forced to the disk: always, interval:MILLISECONDS or never
+    #[arg(long, value_name = "POLICY", default_value = "always", requires = "data")]
+    pub(crate) fsync: FsyncPolicy,
+    /// Take commands of `sharestream broker control` here; whoever reaches the port may do everything
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) control: Option<HostPort>,
     /// Create topics that clients ask for
     #[arg(long)]
     pub(crate) auto_create_topics: bool,
     /// Partitions of topics that are created without a number
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=10_000))]
     pub(crate) partitions: i32,
-    /// Print the address as one JSON object
+    /// Print the addresses as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     /// End when standard input ends (the parent is gone)
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,
+}
+
+/// `sharestream broker ...`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BrokerCommand {
+    /// Move leaders, stop, start and pause nodes of a broker that was started with --control
+    Control(ControlArgs),
+}
+
+/// `sharestream broker control`.
+#[derive(Debug, Args)]
+pub(crate) struct ControlArgs {
+    /// Where the broker takes commands (its --control)
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9091", global = true)]
+    pub(crate) control: HostPort,
+    /// Print the broker's reply as one JSON object
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) action: ControlAction,
+}
+
+/// What `sharestream broker control` does.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ControlAction {
+    /// Show the nodes and how many partitions each leads
+    Status,
+    /// Make a node the leader of a partition (of __transaction_state, __share_group_state or __consumer_offsets: the
+    /// coordinator)
+    MoveLeader {
+        /// Topic of the partition
+        topic: String,
+        /// Its number
+        partition: i32,
+        /// The node that shall lead
+        node: i32,
+    },
+    /// Stop a node in good order: the others take over what it leads
+    StopNode {
+        /// Its id
+        node: i32,
+    },
+    /// End a node as a crash does: what it leads has no leader
+    KillNode {
+        /// Its id
+        node: i32,
+    },
+    /// Start a node that is down
+    StartNode {
+        /// Its id
+        node: i32,
+    },
+    /// Make a node stand still, as a stopped process does
+    PauseNode {
+        /// Its id
+        node: i32,
+    },
+    /// Let a paused node go on
+    ResumeNode {
+        /// Its id
+        node: i32,
+    },
+    /// Deal what a dead node led out among the others
+    FailOver {
+        /// Its id
+        node: i32,
+    },
 }
 
 /// Where the brokers are, for the small commands.
@@ -166,6 +272,14 @@ pub(crate) struct Connection {
         default_value = "127.0.0.1:9092"
     )]
     pub(crate) brokers: Vec<HostPort>,
+    /// File of Kafka client properties: security.protocol, sasl.mechanism, ssl.ca.file, ...
+    #[arg(
+        long = "command-config",
+        value_name = "FILE",
+        env = "SHARESTREAM_COMMAND_CONFIG",
+        value_parser = properties::read
+    )]
+    pub(crate) security: Option<Security>,
 }
 
 /// `sharestream topic ...`.

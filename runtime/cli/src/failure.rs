@@ -29,6 +29,23 @@ impl std::fmt::Display for UnreadableInput {
     }
 }
 
+/// What the user asked for is not there, or not to be touched: wrong usage, in words of its own.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Refused {
+    /// The error that a command returns.
+    pub(crate) fn error(text: String) -> anyhow::Error {
+        anyhow::Error::msg(Refused(text))
+    }
+}
+
 /// Judges an error by the first of its causes that has a kind.
 pub(crate) fn judge(error: &anyhow::Error) -> Failure {
     if error.downcast_ref::<JobFileError>().is_some() {
@@ -38,8 +55,12 @@ pub(crate) fn judge(error: &anyhow::Error) -> Failure {
     let message = chain_text(error);
     let hint = hint(kind, &message);
     let is_unreadable = error.downcast_ref::<UnreadableInput>().is_some();
-    let exit =
-        if is_unreadable || kind == Some(ErrorKind::InvalidInput) { Exit::Usage } else { Exit::Failed };
+    let is_refused = error.downcast_ref::<Refused>().is_some();
+    let exit = if is_unreadable || is_refused || kind == Some(ErrorKind::InvalidInput) {
+        Exit::Usage
+    } else {
+        Exit::Failed
+    };
     Failure { message, hint, kind, exit }
 }
 
@@ -82,13 +103,26 @@ fn chain_text(error: &anyhow::Error) -> String {
 
 fn hint(kind: Option<ErrorKind>, message: &str) -> Option<String> {
     let lower = message.to_lowercase();
-    let is_unreachable = ["refused", "cannot be reached", "no broker", "unreachable", "not reachable"]
-        .iter()
-        .any(|word| lower.contains(word));
+    let is_unreachable = [
+        "connection refused",
+        "cannot reach",
+        "cannot be reached",
+        "no broker",
+        "unreachable",
+        "not reachable",
+    ]
+    .iter()
+    .any(|word| lower.contains(word));
     if is_unreachable {
         return Some(
             "is a broker running there? `sharestream broker` starts one; --brokers names another".to_owned(),
         );
+    }
+    if lower.contains("non_empty_group") {
+        return Some("stop its jobs and consumers first; `sharestream group describe` names them".to_owned());
+    }
+    if lower.contains("group_id_not_found") {
+        return Some("`sharestream group list` shows the share groups that there are".to_owned());
     }
     if lower.contains("unknown_topic") {
         return Some(
@@ -140,6 +174,12 @@ mod tests {
         let error =
             anyhow::Error::new(sharestream_core::Error::new(ErrorKind::InvalidInput, "no such column"));
         assert_eq!(judge(&error).exit, Exit::Usage);
+    }
+
+    #[test]
+    fn a_refusal_is_wrong_usage_in_its_own_words() {
+        let failure = judge(&Refused::error("there is no share group 'g'".to_owned()));
+        assert_eq!((failure.message.as_str(), failure.exit), ("there is no share group 'g'", Exit::Usage));
     }
 
     #[test]

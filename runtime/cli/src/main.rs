@@ -12,6 +12,7 @@ mod exit;
 mod failure;
 mod job_file;
 mod output;
+mod properties;
 mod settings;
 mod signals;
 mod transform;
@@ -53,6 +54,8 @@ async fn run(command: Command) -> Exit {
         Command::Topic(command) => Box::pin(commands::topic::run(env, command)).await,
         Command::Produce(args) => Box::pin(commands::produce::run(env, args)).await,
         Command::Read(args) => Box::pin(commands::read::run(env, args)).await,
+        Command::Group(command) => Box::pin(commands::group::run(env, command)).await,
+        Command::Transactions(command) => Box::pin(commands::transactions::run(env, command)).await,
     };
     match result {
         Ok(exit) => exit,

@@ -19,6 +19,9 @@ const END_TXN_MAX: Duration = Duration::from_secs(10);
 
 /// Puts what the command line says in place of what the file says.
 pub(crate) fn apply(job: &mut JobFile, overrides: &Overrides) {
+    if let Some(security) = overrides.security.clone() {
+        job.source.security = security.0;
+    }
     if !overrides.brokers.is_empty() {
         job.source.brokers = Brokers::Addresses(overrides.brokers.clone());
     }
@@ -47,6 +50,7 @@ pub(crate) fn kafka_config(
     let sink = SinkConfig::to_topic(&job.sink.topic).with_key(key).with_format(job.sink.format.clone());
     let mut config = KafkaJobConfig::new(&job.job, &job.source.group, job.source.topics.clone(), sink);
     config.bootstrap = bootstrap.iter().map(ToString::to_string).collect();
+    config.security.clone_from(&job.source.security);
     config.instance.clone_from(&job.instance);
     config.group_configs.clone_from(&job.source.group_config);
     config.format = job.source.format.clone();

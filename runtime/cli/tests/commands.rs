@@ -110,6 +110,61 @@ fn produce_run_verify_and_read_agree() {
 }
 
 #[test]
+fn groups_and_transactions_are_shown_and_reset_and_never_touched_by_mistake() {
+    let broker = Broker::start();
+    let folder = tempfile::tempdir().unwrap();
+    let job = write(folder.path(), JOB);
+    broker.text(&["topic", "create", "words", "--partitions", "2"], "");
+    broker.text(&["produce", "words", "--key-column", "word"], "word,length\nalpha,5\nbeta,4\nomega,5\n");
+    broker.text(&["run", &job, "--until-caught-up"], "");
+    let lines = |arguments: &[&str]| -> Vec<serde_json::Value> {
+        broker.text(arguments, "").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let refused = |arguments: &[&str], expected: &[&str]| {
+        let output = broker.run(arguments, "");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        for part in expected {
+            assert!(stderr.contains(part), "{part} in\n{stderr}");
+        }
+    };
+    assert_eq!(lines(&["group", "list", "--json"])[0]["group"], "long-words");
+    let described = &lines(&["group", "describe", "long-words", "--json"])[0];
+    assert_eq!((&described["state"], &described["members"]), (&"Empty".into(), &serde_json::json!([])));
+    let starts = |described: &serde_json::Value| -> i64 {
+        let offsets = described["offsets"].as_array().unwrap();
+        offsets.iter().map(|offset| offset["start_offset"].as_i64().unwrap()).sum()
+    };
+    assert_eq!((starts(described), described["offsets"][0]["lag"].as_i64()), (3, Some(0)));
+    let table = broker.text(&["group", "describe", "long-words"], "");
+    assert!(table.contains("start offset") && table.contains("words"), "{table}");
+    let widths: Vec<usize> = table.lines().skip(1).map(|line| line.chars().count()).collect();
+    assert!(widths.iter().all(|width| *width == widths[0]), "the columns line up:\n{table}");
+
+    let reset = ["group", "reset", "long-words", "--to", "earliest"];
+    let dry = lines(&[&reset[..], &["--dry-run", "--json"]].concat());
+    assert_eq!(dry.iter().map(|one| one["after"].as_i64().unwrap()).collect::<Vec<_>>(), [0, 0]);
+    let unchanged = &lines(&["group", "describe", "long-words", "--json"])[0];
+    assert_eq!(starts(unchanged), 3, "a dry run changes nothing");
+    broker.text(&reset, "");
+    assert_eq!(starts(&lines(&["group", "describe", "long-words", "--json"])[0]), 0);
+    refused(&["group", "reset", "long-words", "--to", "999"], &["has no offset 999; its log reaches from"]);
+    refused(&["group", "describe", "nobody"], &["no share group 'nobody'", "group list"]);
+    refused(&["group", "reset", "long-words", "--to", "soon"], &["use earliest, latest"]);
+
+    let own = lines(&["transactions", "list", &job, "--json"]);
+    let ids: Vec<&str> = own.iter().map(|one| one["transactional_id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["long-words.main.0", "long-words.main.1"]);
+    assert!(own.iter().all(|one| one["open"] == false));
+    assert!(lines(&["transactions", "list", "--any", "--open", "--json"]).is_empty());
+    refused(&["transactions", "list"], &["JOB.toml"]);
+    refused(&["transactions", "abort", "other.main.0", &job], &["is no transactional id of job long-words"]);
+    refused(&["transactions", "abort", "other.main.0", "--any"], &["no coordinator knows"]);
+    let ended = &lines(&["transactions", "abort", ids[0], &job, "--json"])[0];
+    assert_eq!(ended["ended"], false, "there was nothing to end, and nobody was fenced");
+}
+
+#[test]
 fn wrong_input_is_explained_and_exits_with_two() {
     let broker = Broker::start();
     let folder = tempfile::tempdir().unwrap();

@@ -204,6 +204,11 @@ pub enum Fault {
         /// Delay up to this.
         delay_max: Duration,
     },
+    /// Nothing that the process of a moment sends, or has just sent, reaches another node. Only behind a moment.
+    Silence {
+        /// How long.
+        lasts: Duration,
+    },
     /// Waits for the next moment of a kind. Its process then stands still where it is, and other faults begin.
     When {
         /// Which moment.
@@ -332,6 +337,7 @@ impl Fault {
             Fault::MoveLeader { .. } => "move-leader",
             Fault::StepClock { .. } => "step-clock",
             Fault::Store { .. } => "store",
+            Fault::Silence { .. } => "silence",
             Fault::When { moment: Moment::Step { .. }, .. } => "at-step",
             Fault::When { .. } => "at-request",
         }

@@ -120,9 +120,9 @@ impl Traps {
 }
 
 fn is_worker(host: &Host, worker: usize) -> bool {
-    host.strip_prefix("worker-").and_then(|rest| rest.split_once('.')).is_some_and(|(index, _)| {
-        index.parse() == Ok(worker)
-    })
+    host.strip_prefix("worker-")
+        .and_then(|rest| rest.split_once('.'))
+        .is_some_and(|(index, _)| index.parse() == Ok(worker))
 }
 
 /// Keys of the requests that begin in `bytes`, provided that one begins at its start.

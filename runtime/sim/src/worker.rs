@@ -16,8 +16,8 @@ use sharestream_core::{Job, JobBuilder, JobControl, JobId, JobOptions, JobReport
 use sharestream_kafka::formats::{Column, ColumnType, CsvFormat, Format};
 use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig, SinkKey};
 
-use crate::plan::{Plan, WorkerPlan};
 use crate::network::Host;
+use crate::plan::{Plan, WorkerPlan};
 use crate::process::ProcessGate;
 use crate::traps::Traps;
 use crate::workload::{ByFate, DEAD_LETTERS, GROUP, JOB, OUTCOMES, OUTPUT, SOURCE};

@@ -3,10 +3,11 @@
 //! They may be set before the group exists.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::config::ShareDefaults;
+use crate::disk::{Disk, MetaRecord};
 use crate::error::ErrorCode;
 use crate::share::GroupConfigEntry;
 
@@ -57,11 +58,13 @@ const KEYS: [&str; 8] = [RESET, ISOLATION, LOCK_MS, COUNT_LIMIT, MAX_LOCKS, SESS
 pub(crate) struct GroupConfigs {
     defaults: GroupSettings,
     groups: Mutex<BTreeMap<String, BTreeMap<&'static str, String>>>,
+    /// Where settings are kept as well; none live in memory only.
+    disk: Option<Arc<Disk>>,
 }
 
 impl GroupConfigs {
     /// Nothing set; the broker's defaults hold.
-    pub(crate) fn new(defaults: &ShareDefaults) -> Self {
+    pub(crate) fn new(defaults: &ShareDefaults, disk: Option<Arc<Disk>>) -> Self {
         GroupConfigs {
             defaults: GroupSettings {
                 offset_reset: OffsetReset::Latest,
@@ -74,6 +77,19 @@ impl GroupConfigs {
                 renew_enabled: true,
             },
             groups: Mutex::default(),
+            disk,
+        }
+    }
+
+    /// Takes in what a data folder has. What this build does not know stays there and means nothing.
+    pub(crate) fn restore(&self, stored: BTreeMap<String, BTreeMap<String, String>>) {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        for (group, set) in stored {
+            let known = set.into_iter().filter_map(|(key, value)| {
+                let key = KEYS.into_iter().find(|known| **known == key)?;
+                Some((key, value))
+            });
+            groups.insert(group, known.collect());
         }
     }
 
@@ -123,6 +139,11 @@ impl GroupConfigs {
             return Ok(());
         }
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(disk) = &self.disk {
+            let (group, value) = (group.to_owned(), value.map(str::to_owned));
+            let noted = disk.record(MetaRecord::GroupConfig { group, key: key.to_owned(), value });
+            noted.map_err(|code| (code, format!("{key} was not written: {code}")))?;
+        }
         let set = groups.entry(group.to_owned()).or_default();
         match value {
             Some(value) => set.insert(key, value.to_owned()),
@@ -231,7 +252,7 @@ mod tests {
 
     #[test]
     fn settings_are_checked_before_they_hold() {
-        let configs = GroupConfigs::new(&ShareDefaults::default());
+        let configs = GroupConfigs::new(&ShareDefaults::default(), None);
         let good = [
             (RESET, "earliest"),
             (RESET, "by_duration:P1DT2H"),

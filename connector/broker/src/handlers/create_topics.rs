@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::RequestContext;
 use crate::error::ErrorCode;
+use crate::log::LogSettings;
 use crate::node::Node;
 use crate::topics::{NewTopic, TopicConfigs};
 
@@ -63,6 +64,7 @@ fn create(
     }
     let new = NewTopic { name: topic.name.to_string(), partitions, configs };
     let topics = &node.cluster.topics;
+    LogSettings::read(&new.configs).map_err(|text| (ErrorCode::InvalidConfig, text))?;
     let refused = |code: ErrorCode| (code, format!("topic {} is not created: {code}", topic.name.as_str()));
     if validate_only {
         topics.check(&new).map_err(refused)?;

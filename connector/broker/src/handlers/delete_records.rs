@@ -1,4 +1,5 @@
-//! DeleteRecords: moves the start of logs forward (KIP-107).
+//! DeleteRecords: moves the start of logs forward (KIP-107), never past the last stable offset: what an open
+//! transaction may still decide stays, and the answer says where the log starts. Kafka goes up to the high watermark.
 
 use std::sync::Arc;
 

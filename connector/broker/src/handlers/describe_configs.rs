@@ -24,14 +24,18 @@ const SOURCE_GROUP: i8 = 8;
 const TYPE_STRING: i8 = 2;
 
 /// Topic settings that clients ask for, with the values that hold unless set.
-const TOPIC_DEFAULTS: [(&str, &str); 7] = [
+const TOPIC_DEFAULTS: [(&str, &str); 11] = [
     ("cleanup.policy", "delete"),
     ("compression.type", "producer"),
+    ("delete.retention.ms", "86400000"),
     ("message.timestamp.type", "CreateTime"),
+    ("min.cleanable.dirty.ratio", "0.5"),
+    ("min.compaction.lag.ms", "0"),
     ("min.insync.replicas", "1"),
     ("retention.bytes", "-1"),
     ("retention.ms", "-1"),
-    ("segment.bytes", "1073741824"),
+    ("segment.bytes", "67108864"),
+    ("segment.ms", "604800000"),
 ];
 
 struct Entry {

@@ -10,6 +10,7 @@ use kafka_protocol::protocol::StrBytes;
 use super::RequestContext;
 use super::describe_configs::{RESOURCE_GROUP, RESOURCE_TOPIC};
 use crate::error::ErrorCode;
+use crate::log::LogSettings;
 use crate::node::Node;
 
 const SET: i8 = 0;
@@ -70,10 +71,10 @@ fn alter_topic(node: &Node, resource: &AlterConfigsResource, validate_only: bool
             None => configs.remove(config.name.as_str()),
         };
     }
-    if !validate_only {
-        topic.set_configs(configs);
+    if validate_only {
+        return LogSettings::read(&configs).map(|_| ()).map_err(|text| (ErrorCode::InvalidConfig, text));
     }
-    Ok(())
+    node.cluster.topics.set_configs(&topic, configs)
 }
 
 fn alter_group(node: &Node, resource: &AlterConfigsResource, validate_only: bool) -> Result<(), Refusal> {

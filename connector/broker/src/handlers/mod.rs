@@ -9,6 +9,7 @@ use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Message, Request};
 use sharestream_base::CancellationToken;
 use sharestream_wire::WireError;
+use sharestream_wire::api::ApiKey;
 use sharestream_wire::frame::{self, RequestHeader};
 // Newer than kafka_protocol has them, or ours alone: these names win over those of the glob above.
 use sharestream_wire::messages::initialize_share_group_state::InitializeShareGroupStateRequest;
@@ -19,6 +20,8 @@ use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
 use sharestream_wire::messages::write_share_group_state::WriteShareGroupStateRequest;
 use sharestream_wire::txn_share_acknowledge::TxnShareAcknowledgeRequest;
 
+use crate::disk::DiskFailed;
+use crate::faults::FaultAction;
 use crate::node::Node;
 
 mod add_partitions_to_txn;
@@ -46,6 +49,7 @@ mod list_transactions;
 mod metadata;
 mod produce;
 mod read_share_group_state;
+mod refusals;
 mod share_acknowledge;
 mod share_fetch;
 mod share_group_describe;
@@ -97,6 +101,9 @@ pub(crate) enum DispatchError {
         /// What the decoder said.
         reason: String,
     },
+    /// What was done cannot be made durable: whoever asked must not be told that it is.
+    #[error("{0}")]
+    Disk(#[from] DiskFailed),
     /// Not in the table.
     #[error("api key {api_key} version {version} is not served")]
     Unsupported {
@@ -135,6 +142,30 @@ fn decode<R: Request>(header: &RequestHeader, body: &mut Bytes) -> Result<R, Dis
     })
 }
 
+/// What a planted fault does to a frame; counts it.
+pub(crate) fn planted_fault(node: &Node, frame: &Bytes) -> Option<FaultAction> {
+    if !node.cluster.faults.is_planted() {
+        return None;
+    }
+    // A header that cannot be read is for the dispatch to refuse.
+    let header = frame::decode_request_header(&mut frame.clone()).ok()?;
+    node.cluster.faults.meet(node.id, ApiKey(header.api_key), header.client_id.as_deref())
+}
+
+/// Answers one frame (without its length) with an error, without serving it.
+pub(crate) fn refuse(mut frame: Bytes, code: i16) -> Result<Dispatched, DispatchError> {
+    let header = frame::decode_request_header(&mut frame)?;
+    if header.api_key != ProduceRequest::KEY {
+        return refuse_from_table(&header, frame, code).map(Dispatched::Answer);
+    }
+    let request: ProduceRequest = decode(&header, &mut frame)?;
+    if request.acks == 0 {
+        return Ok(Dispatched::NoAnswer);
+    }
+    let response = refusals::Refuse::refuse(request, header.api_version, code);
+    Ok(Dispatched::Answer(frame::encode_response(&response, header.api_version, header.correlation_id)?))
+}
+
 /// Serves one frame (without its length). Not cancel safe: a handler must run to its end.
 pub(crate) async fn dispatch(
     node: &Arc<Node>,
@@ -162,6 +193,7 @@ pub(crate) async fn dispatch(
         if !wants_answer {
             return Ok(Dispatched::NoAnswer);
         }
+        node.cluster.durable().await?;
         return Ok(Dispatched::Answer(frame::encode_response(&response, version, header.correlation_id)?));
     }
     serve_table(node, &context, &header, frame).await.map(Dispatched::Answer)
@@ -196,6 +228,23 @@ macro_rules! table {
                     let request: $request = decode(header, &mut body)?;
                     // Boxed: else the future of every connection would be as large as the largest handler's.
                     let response = Box::pin($module::handle(node, context, request)).await;
+                    // Also of reads: nobody is told of what may not be there after a crash.
+                    node.cluster.durable().await?;
+                    Ok(frame::encode_response(&response, header.api_version, header.correlation_id)?)
+                } )*
+                api_key => Err(DispatchError::Unsupported { api_key, version: header.api_version }),
+            }
+        }
+
+        fn refuse_from_table(
+            header: &RequestHeader,
+            mut body: Bytes,
+            code: i16,
+        ) -> Result<Bytes, DispatchError> {
+            match header.api_key {
+                $( <$request as Request>::KEY => {
+                    let request: $request = decode(header, &mut body)?;
+                    let response = refusals::Refuse::refuse(request, header.api_version, code);
                     Ok(frame::encode_response(&response, header.api_version, header.correlation_id)?)
                 } )*
                 api_key => Err(DispatchError::Unsupported { api_key, version: header.api_version }),

@@ -36,6 +36,11 @@ impl AbortedIndex {
         found
     }
 
+    /// Forgets those whose markers compaction has removed: a reader that is told of one would wait for its marker.
+    pub(crate) fn forget(&mut self, gone: impl Fn(Offset) -> bool) {
+        self.by_marker.retain(|aborted| !gone(aborted.marker_offset));
+    }
+
     /// Forgets what lies wholly below `log_start`.
     pub(crate) fn truncate_before(&mut self, log_start: Offset) {
         let end = self.by_marker.partition_point(|aborted| aborted.marker_offset < log_start);

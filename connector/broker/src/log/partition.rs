@@ -4,7 +4,7 @@
 //! lock, where leadership also changes, so nothing of a deposed leader gets in behind its successor's back.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -13,10 +13,15 @@ use sharestream_base::watch;
 use sharestream_wire::records::RawBatch;
 
 use super::partition_log::{
-    AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, TransactionVersion, split_checked,
+    AppendDecision, AppendInfo, Isolation, LogEnds, Marker, MarkerDecision, NewBatches, Origin, PartitionLog,
+    ReadInfo, TransactionVersion, split_checked,
 };
 use super::producer_state::{ProducerSummary, VerificationGuard};
+use super::settings::LogSettings;
+use crate::disk::PartitionFiles;
 use crate::error::ErrorCode;
+
+mod upkeep;
 
 /// Who leads a partition, in which incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +77,6 @@ pub(crate) struct Partition {
     pub(crate) index: PartitionIndex,
     /// A [`Leadership`] in one word. Changes under the log's lock only.
     leadership: AtomicU64,
-    /// Topic config `retention.bytes`; negative means unlimited.
-    retention_bytes: AtomicI64,
     batch_bytes_max: usize,
     log: Mutex<Owned>,
     ends: watch::Sender<LogEnds>,
@@ -85,28 +88,54 @@ struct Owned {
     log: PartitionLog,
     /// The last leader, dead or alive: it leads again when it comes back to a partition that has no leader.
     home: NodeId,
+    settings: LogSettings,
+    /// Where the log is kept as well; none lives in memory only.
+    files: Option<PartitionFiles>,
+    /// A compaction is under way.
+    cleaning: bool,
+}
+
+/// Which partition it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Its topic's name.
+    pub(crate) topic: Arc<str>,
+    /// Its topic's id.
+    pub(crate) topic_id: TopicId,
+    /// Its number.
+    pub(crate) index: PartitionIndex,
+}
+
+/// What is there of a partition already, and where it is kept.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Its log.
+    pub(crate) log: PartitionLog,
+    /// The last leader epoch; -1 before the first leader.
+    pub(crate) epoch: LeaderEpoch,
+    /// Its files.
+    pub(crate) files: Option<PartitionFiles>,
+}
+
+impl Default for Stored {
+    fn default() -> Self {
+        Stored { log: PartitionLog::default(), epoch: LeaderEpoch(-1), files: None }
+    }
 }
 
 impl Partition {
-    /// An empty partition without a leader; `home` is who shall lead it first.
-    pub(crate) fn new(
-        topic: Arc<str>,
-        topic_id: TopicId,
-        index: PartitionIndex,
-        home: NodeId,
-        batch_bytes_max: usize,
-    ) -> Self {
-        let log = PartitionLog::default();
-        let nobody = Leadership { leader: None, epoch: LeaderEpoch(-1) };
+    /// A partition without a leader; `home` is who shall lead it first.
+    pub(crate) fn new(place: Place, home: NodeId, batch_bytes_max: usize, stored: Stored) -> Self {
+        let Stored { log, epoch, files } = stored;
+        let Place { topic, topic_id, index } = place;
         Partition {
             topic,
             topic_id,
             index,
-            leadership: AtomicU64::new(nobody.to_word()),
-            retention_bytes: AtomicI64::new(-1),
+            leadership: AtomicU64::new(Leadership { leader: None, epoch }.to_word()),
             batch_bytes_max,
             ends: watch::Sender::new(log.ends()),
-            log: Mutex::new(Owned { log, home }),
+            log: Mutex::new(Owned { log, home, settings: LogSettings::default(), files, cleaning: false }),
         }
     }
 
@@ -117,6 +146,9 @@ impl Partition {
         let epoch = LeaderEpoch(self.leadership().epoch.0.saturating_add(1));
         owned.home = leader.unwrap_or(owned.home);
         owned.log.forget_guards();
+        if let Some(files) = &owned.files {
+            files.led(epoch, owned.home);
+        }
         self.leadership.store(Leadership { leader, epoch }.to_word(), Ordering::Release);
         // Whoever waits here for records waits at the wrong node.
         self.ends.send_modify(|_same| {});
@@ -177,9 +209,16 @@ impl Partition {
         self.ends.subscribe()
     }
 
-    /// Sets the topic config `retention.bytes`; negative means unlimited.
-    pub(crate) fn set_retention_bytes(&self, bytes: i64) {
-        self.retention_bytes.store(bytes, Ordering::Relaxed);
+    /// Sets what the topic's settings say.
+    pub(crate) fn set_settings(&self, settings: LogSettings) {
+        self.lock().settings = settings;
+    }
+
+    /// The topic is gone: nothing is written to its files any more.
+    pub(crate) fn retire(&self) {
+        if let Some(files) = &mut self.lock().files {
+            files.retire();
+        }
     }
 
     /// Every producer that wrote here.
@@ -242,25 +281,32 @@ impl Led {
         if self.is_current() { Ok(owned) } else { Err(ErrorCode::NotLeaderOrFollower) }
     }
 
-    /// Appends a blob of record batches: all or none. Errors: NOT_LEADER_OR_FOLLOWER, and those of [`split_checked`]
-    /// and [`PartitionLog::append`].
+    /// Appends a blob of record batches: all or none. Errors: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, and those
+    /// of [`split_checked`] and [`PartitionLog::decide_append`].
     pub(crate) fn append(&self, blob: &Bytes, origin: Origin) -> Result<AppendInfo, ErrorCode> {
         let batches = split_checked(blob, origin, self.batch_bytes_max)?;
-        let log = &mut self.lock_led()?.log;
-        let appended = log.append(batches, origin, self.epoch())?;
-        if let Ok(bytes_max) = usize::try_from(self.retention_bytes.load(Ordering::Relaxed)) {
-            log.retain_bytes(bytes_max);
-        }
-        self.publish(log);
+        let owned = &mut *self.lock_led()?;
+        let appended = match owned.log.decide_append(batches, origin, self.epoch())? {
+            AppendDecision::Duplicate(appended) => return Ok(appended),
+            AppendDecision::New(new) => owned.append(new)?,
+        };
+        owned.retain_bytes();
+        self.publish(&owned.log);
         Ok(appended)
     }
 
-    /// Ends a transaction on this partition. Errors: NOT_LEADER_OR_FOLLOWER and those of
-    /// [`PartitionLog::append_marker`].
+    /// Ends a transaction on this partition. Errors: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR and those of
+    /// [`PartitionLog::decide_marker`].
     pub(crate) fn append_marker(&self, marker: &Marker, now_ms: i64) -> Result<Offset, ErrorCode> {
-        let log = &mut self.lock_led()?.log;
-        let offset = log.append_marker(marker, now_ms, self.epoch())?;
-        self.publish(log);
+        let owned = &mut *self.lock_led()?;
+        let new = match owned.log.decide_marker(marker, now_ms, self.epoch())? {
+            MarkerDecision::Duplicate(offset) => return Ok(offset),
+            MarkerDecision::New(new) => new,
+        };
+        let batches = std::slice::from_ref(&new.batch);
+        let rolled = owned.write(batches, TransactionVersion::V2)?;
+        let offset = owned.log.marked(new, rolled);
+        self.publish(&owned.log);
         Ok(offset)
     }
 
@@ -285,12 +331,41 @@ impl Led {
         Ok(self.lock_led()?.log.verification_guard(batch, version))
     }
 
-    /// Deletes records below `offset`; gives the ends after it. Errors: NOT_LEADER_OR_FOLLOWER.
+    /// Deletes records below `offset`, but none at or above the last stable offset; gives the ends after it. Errors:
+    /// NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
     pub(crate) fn delete_before(&self, offset: Offset) -> Result<LogEnds, ErrorCode> {
-        let log = &mut self.lock_led()?.log;
-        let ends = log.delete_before(offset);
-        self.publish(log);
+        let owned = &mut *self.lock_led()?;
+        let ends = owned.delete_before(offset)?;
+        self.publish(&owned.log);
         Ok(ends)
+    }
+}
+
+impl Owned {
+    /// Writes batches to the files, if there are any; true when they begin a new segment. Errors:
+    /// KAFKA_STORAGE_ERROR (nothing has changed).
+    fn write(&mut self, batches: &[RawBatch], version: TransactionVersion) -> Result<bool, ErrorCode> {
+        let rolls = self.log.wants_roll(batches, &self.settings);
+        if let Some(files) = &mut self.files {
+            files.append(batches, version, rolls, || self.log.head())?;
+        }
+        Ok(rolls)
+    }
+
+    fn append(&mut self, new: NewBatches) -> Result<AppendInfo, ErrorCode> {
+        let rolled = self.write(&new.batches, new.version)?;
+        Ok(self.log.appended(new, rolled))
+    }
+
+    fn delete_before(&mut self, offset: Offset) -> Result<LogEnds, ErrorCode> {
+        let start = self.log.start_after_deleting(offset);
+        if start == self.log.ends().log_start {
+            return Ok(self.log.ends());
+        }
+        if let Some(files) = &mut self.files {
+            files.move_start(start, || self.log.head())?;
+        }
+        Ok(self.log.delete_before(start))
     }
 }
 
@@ -307,71 +382,4 @@ fn first_at_or_after(batch: &RawBatch, wanted_ms: i64) -> Result<Option<Timestam
 }
 
 #[cfg(test)]
-mod tests {
-    use sharestream_wire::records::{BatchBuilder, BatchMeta};
-
-    use super::*;
-
-    fn partition() -> Arc<Partition> {
-        let id = TopicId::default();
-        Arc::new(Partition::new(Arc::from("t"), id, PartitionIndex(0), NodeId(1), 1 << 20))
-    }
-
-    fn batch(meta: &BatchMeta) -> Bytes {
-        let mut builder = BatchBuilder::new();
-        builder.append(0, None, Some(b"v"), &[]).unwrap();
-        builder.build(meta).unwrap()
-    }
-
-    #[test]
-    fn a_right_ends_with_its_leader_epoch_also_when_the_same_node_leads_again() {
-        let partition = partition();
-        assert!(partition.led_by(NodeId(1)).is_none(), "nobody leads yet");
-        assert_eq!(partition.lead(Some(NodeId(1))), LeaderEpoch(0));
-        let led = partition.led_by(NodeId(1)).unwrap();
-        let blob = batch(&BatchMeta::default());
-        led.append(&blob, Origin::Coordinator).unwrap();
-        for leader in [Some(NodeId(2)), None, Some(NodeId(1))] {
-            partition.lead(leader);
-            assert_eq!(partition.leader(), leader);
-            assert!(!led.is_current());
-            let marker = Marker {
-                producer_id: sharestream_base::ids::ProducerId(1),
-                producer_epoch: sharestream_base::ids::ProducerEpoch(1),
-                coordinator_epoch: 0,
-                commit: true,
-            };
-            let refused = ErrorCode::NotLeaderOrFollower;
-            assert_eq!(led.append(&blob, Origin::Coordinator), Err(refused));
-            assert_eq!(led.append_marker(&marker, 0), Err(refused));
-            assert_eq!(led.delete_before(Offset(1)), Err(refused));
-            assert_eq!(led.read(Offset(0), 1, Isolation::ReadUncommitted).unwrap_err(), refused);
-        }
-        assert_eq!((partition.ends().log_start, partition.ends().high_watermark), (Offset(0), Offset(1)));
-        assert_eq!(partition.home(), NodeId(1));
-    }
-
-    #[test]
-    fn what_was_verified_under_an_earlier_leadership_does_not_count() {
-        let partition = partition();
-        partition.lead(Some(NodeId(1)));
-        let led = partition.led_by(NodeId(1)).unwrap();
-        let meta = BatchMeta {
-            producer_id: 7,
-            producer_epoch: 0,
-            base_sequence: 0,
-            transactional: true,
-            ..BatchMeta::default()
-        };
-        let blob = batch(&meta);
-        let raw = RawBatch::from_bytes(blob.clone()).unwrap();
-        let version = TransactionVersion::V2;
-        let guard = led.verification_guard(&raw, version).unwrap();
-        partition.lead(Some(NodeId(1)));
-        let led = partition.led_by(NodeId(1)).unwrap();
-        let late = led.append(&blob, Origin::Client { guard, version });
-        assert_eq!(late, Err(ErrorCode::InvalidTxnState));
-        let guard = led.verification_guard(&raw, version).unwrap();
-        assert!(led.append(&blob, Origin::Client { guard, version }).is_ok());
-    }
-}
+mod tests;

@@ -4,14 +4,22 @@
 //! the oldest open transaction, or the high watermark.
 
 use bytes::{Bytes, BytesMut};
-use sharestream_base::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
+use sharestream_base::ids::{Offset, ProducerEpoch, ProducerId};
 use sharestream_base::planted::{Bug, is_planted};
-use sharestream_wire::records::{self, RawBatch, control};
+use sharestream_wire::records::{self, RawBatch};
 
 use super::aborted::{AbortedIndex, AbortedTransaction};
-use super::producer_state::{MarkerVerdict, ProducerStates, ProducerSummary, Verdict, VerificationGuard};
+use super::producer_state::{ProducerStates, ProducerSummary, VerificationGuard};
+use super::settings::LogSettings;
 use super::store::BatchStore;
 use crate::error::ErrorCode;
+
+mod append;
+mod cleaning;
+mod recover;
+
+pub(crate) use append::{AppendDecision, MarkerDecision, NewBatches};
+pub(crate) use cleaning::CleaningPlan;
 
 /// Which records a reader may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +148,43 @@ pub(crate) struct PartitionLog {
     aborted: AbortedIndex,
     log_start: Option<Offset>,
     log_end: Option<Offset>,
+    segment: Segment,
+    /// Everything below was compacted.
+    compacted_end: Option<Offset>,
+}
+
+/// The segment that grows: what is in it is never compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    base: Offset,
+    bytes: u64,
+    first_timestamp_ms: i64,
+}
+
+impl Default for Segment {
+    fn default() -> Self {
+        Segment::starting_at(Offset(0))
+    }
+}
+
+impl Segment {
+    fn starting_at(base: Offset) -> Self {
+        Segment { base, bytes: 0, first_timestamp_ms: 0 }
+    }
+
+    fn add(&mut self, bytes: usize, timestamp_ms: i64) {
+        if self.bytes == 0 {
+            self.first_timestamp_ms = timestamp_ms;
+        }
+        self.bytes += bytes as u64;
+    }
+
+    /// True when batches of so many bytes and this greatest timestamp belong into a new segment. Time is that of the
+    /// records, as in Kafka.
+    fn is_full(&self, bytes: usize, timestamp_ms: i64, settings: &LogSettings) -> bool {
+        let age_ms = timestamp_ms.saturating_sub(self.first_timestamp_ms);
+        self.bytes > 0 && (self.bytes + bytes as u64 > settings.segment_bytes || age_ms > settings.segment_ms)
+    }
 }
 
 impl PartitionLog {
@@ -151,79 +196,6 @@ impl PartitionLog {
             last_stable_offset: self.producers.first_open_offset().unwrap_or(high_watermark),
             high_watermark,
         }
-    }
-
-    /// Appends batches that [`split_checked`] gave: all or none. On `Err` nothing has changed.
-    ///
-    /// Errors: INVALID_RECORD (no batch) and those of [`ProducerStates::check`].
-    pub(crate) fn append(
-        &mut self,
-        batches: Vec<RawBatch>,
-        origin: Origin,
-        leader_epoch: LeaderEpoch,
-    ) -> Result<AppendInfo, ErrorCode> {
-        let (guard, version) = match origin {
-            Origin::Client { guard, version } => (guard, version),
-            Origin::Coordinator => (None, TransactionVersion::V2),
-        };
-        let log_start = self.ends().log_start;
-        let [first, ..] = batches.as_slice() else {
-            return Err(ErrorCode::InvalidRecord);
-        };
-        if first.header.producer_id >= 0 {
-            match self.producers.check(&first.header, guard)? {
-                Verdict::Append => {}
-                Verdict::Duplicate { base_offset, last_offset } => {
-                    return Ok(AppendInfo { base_offset, last_offset, duplicate: true, log_start });
-                }
-            }
-        }
-        let base_offset = self.ends().high_watermark;
-        let mut next = base_offset;
-        for batch in batches {
-            if batch.header.producer_id >= 0 {
-                self.producers.appended(&batch.header, next, version);
-            }
-            let batch = batch.with_base_offset(next.0, leader_epoch.0);
-            next = Offset(batch.header.next_offset());
-            self.store.push(batch);
-        }
-        self.log_end = Some(next);
-        Ok(AppendInfo { base_offset, last_offset: next.plus(-1), duplicate: false, log_start })
-    }
-
-    /// Ends a transaction. On `Err` nothing has changed. Gives the marker's offset.
-    pub(crate) fn append_marker(
-        &mut self,
-        marker: &Marker,
-        now_ms: i64,
-        leader_epoch: LeaderEpoch,
-    ) -> Result<Offset, ErrorCode> {
-        match self.producers.check_marker(marker)? {
-            MarkerVerdict::Duplicate(offset) => return Ok(offset),
-            MarkerVerdict::Append => {}
-        }
-        let offset = self.ends().high_watermark;
-        let kind = if marker.commit { control::ControlMarker::Commit } else { control::ControlMarker::Abort };
-        let meta = control::MarkerMeta {
-            coordinator_epoch: marker.coordinator_epoch,
-            producer_id: marker.producer_id.0,
-            producer_epoch: marker.producer_epoch.0,
-            timestamp_ms: now_ms,
-            base_offset: offset.0,
-            leader_epoch: leader_epoch.0,
-        };
-        let batch = control::encode(kind, &meta)
-            .and_then(RawBatch::from_bytes)
-            .map_err(|_| ErrorCode::UnknownServerError)?;
-        self.store.push(batch);
-        self.log_end = Some(offset.next());
-        let first_offset = self.producers.marked(marker, offset, now_ms);
-        if let (Some(first_offset), false) = (first_offset, marker.commit) {
-            let producer_id = marker.producer_id;
-            self.aborted.push(AbortedTransaction { producer_id, first_offset, marker_offset: offset });
-        }
-        Ok(offset)
     }
 
     /// Reads whole batches from the one that holds `from`; at least one when any is readable.
@@ -274,24 +246,41 @@ impl PartitionLog {
         self.producers.forget_guards();
     }
 
-    /// Moves the log's start forward, never beyond the high watermark; drops batches wholly below it.
-    pub(crate) fn delete_before(&mut self, offset: Offset) -> LogEnds {
+    /// True when these batches belong into a new segment.
+    pub(crate) fn wants_roll(&self, batches: &[RawBatch], settings: &LogSettings) -> bool {
+        let bytes = batches.iter().map(|batch| batch.bytes.len()).sum();
+        let timestamp_ms = batches.iter().map(|batch| batch.header.max_timestamp).max();
+        timestamp_ms.is_some_and(|timestamp_ms| self.segment.is_full(bytes, timestamp_ms, settings))
+    }
+
+    /// Where the log would start when records below `offset` are deleted: what is open or undecided stays.
+    pub(crate) fn start_after_deleting(&self, offset: Offset) -> Offset {
         let ends = self.ends();
-        let log_start = offset.clamp(ends.log_start, ends.high_watermark);
+        offset.min(ends.last_stable_offset).max(ends.log_start)
+    }
+
+    /// Moves the log's start to what [`PartitionLog::start_after_deleting`] gave; drops batches wholly below it.
+    pub(crate) fn delete_before(&mut self, offset: Offset) -> LogEnds {
+        let log_start = self.start_after_deleting(offset);
         self.log_start = Some(log_start);
         self.store.drop_before(log_start);
         self.aborted.truncate_before(log_start);
         self.ends()
     }
 
-    /// Drops the oldest batches until at most `bytes_max` are left. What is open or undecided stays.
-    pub(crate) fn retain_bytes(&mut self, bytes_max: usize) {
+    /// Where the log shall start so that at most `bytes_max` are left; none when nothing is to be dropped.
+    pub(crate) fn start_that_keeps(&self, bytes_max: usize) -> Option<Offset> {
         if self.store.bytes() <= bytes_max {
-            return;
+            return None;
         }
-        if let Some(offset) = self.store.offset_that_keeps(bytes_max) {
-            self.delete_before(offset.min(self.ends().last_stable_offset));
-        }
+        let start = self.start_after_deleting(self.store.offset_that_keeps(bytes_max)?);
+        (start > self.ends().log_start).then_some(start)
+    }
+
+    /// Where the log shall start so that no batch of its beginning is wholly older than `oldest_ms`.
+    pub(crate) fn start_not_before(&self, oldest_ms: i64) -> Option<Offset> {
+        let start = self.start_after_deleting(self.store.first_not_before(oldest_ms)?);
+        (start > self.ends().log_start).then_some(start)
     }
 
     /// Every producer.

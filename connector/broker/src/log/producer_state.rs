@@ -13,6 +13,8 @@ use sharestream_wire::records::BatchHeader;
 use super::partition_log::{Marker, TransactionVersion};
 use crate::error::ErrorCode;
 
+mod snapshot;
+
 /// Batches whose repetition is recognised; clients keep at most five requests in flight.
 const DEDUP_WINDOW: usize = 5;
 
@@ -63,7 +65,7 @@ struct LastMarker {
     version: TransactionVersion,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Producer {
     epoch: ProducerEpoch,
     window: VecDeque<Appended>,

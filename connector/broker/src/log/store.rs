@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sharestream_base::ids::Offset;
 use sharestream_wire::records::RawBatch;
 
-/// Batches by offset, without holes and without overlap.
+/// Batches by offset, without overlap; compaction leaves holes.
 #[derive(Debug, Default)]
 pub(crate) struct BatchStore {
     batches: VecDeque<RawBatch>,
@@ -62,6 +62,27 @@ impl BatchStore {
             }
             self.bytes -= first.bytes.len();
             self.batches.pop_front();
+        }
+    }
+
+    /// First offset behind the oldest batches that are all wholly older than `oldest_ms`; none when there are none.
+    pub(crate) fn first_not_before(&self, oldest_ms: i64) -> Option<Offset> {
+        let old = self.batches.iter().take_while(|batch| batch.header.max_timestamp < oldest_ms);
+        old.last().map(|batch| Offset(batch.header.next_offset()))
+    }
+
+    /// Batches that end before `end`.
+    pub(crate) fn before(&self, end: Offset) -> impl Iterator<Item = &RawBatch> {
+        self.batches.iter().take_while(move |batch| batch.header.last_offset() < end.0)
+    }
+
+    /// Puts `kept` in the place of all batches that end before `end`.
+    pub(crate) fn replace_before(&mut self, end: Offset, kept: Vec<RawBatch>) {
+        let replaced = self.batches.partition_point(|batch| batch.header.last_offset() < end.0);
+        self.bytes -= self.batches.drain(..replaced).map(|batch| batch.bytes.len()).sum::<usize>();
+        for batch in kept.into_iter().rev() {
+            self.bytes += batch.bytes.len();
+            self.batches.push_front(batch);
         }
     }
 

@@ -101,6 +101,7 @@ impl ShareServices {
                 ticks = ticks.wrapping_add(1);
                 if ticks.is_multiple_of(TICKS_PER_SWEEP) {
                     owner.share.manager.drop_idle();
+                    owner.keep_logs();
                 }
             }
         });

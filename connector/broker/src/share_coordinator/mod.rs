@@ -104,6 +104,8 @@ impl ShareCoordinator {
                 |(_, _, known): &&(ShareKey, StateEpoch, Marker)| known.producer_id == marker.producer_id;
             loaded.unconfirmed.iter().filter(own).cloned().collect::<Vec<_>>()
         };
+        // Leaders must not act on an outcome that a crash could take back.
+        node.cluster.durable().await.map_err(|_| ErrorCode::KafkaStorageError)?;
         let pushes = unconfirmed.iter().map(|(key, epoch, marker)| push_outcome(node, key, *epoch, *marker));
         let results = futures::future::join_all(pushes).await;
         let mut failed = None;

@@ -1,25 +1,37 @@
 //! Records of `__share_group_state`: what a shard decides is stored as these, and replayed from them.
 //!
-//! Kafka's record types 0 (snapshot) and 1 (update) with the fields that KIP-1289 needs for TX_PENDING, and one of
-//! ours: the end of a transaction in this shard. Format version 10, big-endian, nothing optional.
+//! Kafka's ShareSnapshot (key type 0) and ShareUpdate (1) in its schemas, byte for byte, as version 0 as long as nothing
+//! is pending. A value with pending runs has version 1, ours (KIP-1289): each of its batches ends with producer id,
+//! epoch and acknowledge type. A Kafka of today refuses that version by name and does not load the partition, which is
+//! what stops a downgrade that would lose what is pending (ADR 0014). Key type 100 is ours too: the end of a
+//! transaction in this shard.
 
 use std::sync::Arc;
 
-use bytes::{Buf, BufMut};
+use bytes::{Buf, BufMut, Bytes};
 use sharestream_base::ids::{
     LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, StateEpoch, TopicId,
 };
+use sharestream_wire::codec::{get_unsigned_varint, put_unsigned_varint};
 use sharestream_wire::messages as wire;
 use uuid::Uuid;
 
-use crate::share::durable::{DurableShare, ShareKey, StateBatch};
+use crate::share::durable::{DurableShare, DurableState, ShareKey, StateBatch};
 use crate::share::record_state::{Marker, TxnOutcome};
 
 const SNAPSHOT: i16 = 0;
 const UPDATE: i16 = 1;
 const ENDED: i16 = 100;
-const FORMAT: i16 = 10;
-const BATCH_BYTES: usize = 30;
+/// Kafka's version of values.
+const KAFKAS: i16 = 0;
+/// Kafka's version with the fields of pending runs.
+const WITH_PENDING: i16 = 1;
+/// Version of our own record.
+const ENDED_VERSION: i16 = 0;
+/// Stands for a time that is not kept.
+const NO_TIMESTAMP: i64 = -1;
+/// Fewest bytes of a batch: version 0 without tagged fields.
+const BATCH_BYTES_MIN: usize = 20;
 
 /// One record of the share coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,20 +77,27 @@ impl Record {
     pub(crate) fn encode(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut key = Vec::with_capacity(64);
         let mut value = Vec::with_capacity(64);
-        value.put_i16(FORMAT);
         match self {
             Record::Snapshot { key: share_key, share } => {
                 put_key(&mut key, SNAPSHOT, share_key);
+                let version = version_of(&share.batches);
+                value.put_i16(version);
+                value.put_i32(SNAPSHOT_EPOCH);
                 value.put_i32(share.state_epoch.0);
                 value.put_i32(share.leader_epoch.0);
                 value.put_i64(share.start_offset.map_or(-1, |offset| offset.0));
-                put_batches(&mut value, &share.batches);
+                value.put_i64(NO_TIMESTAMP);
+                value.put_i64(NO_TIMESTAMP);
+                put_batches(&mut value, version, &share.batches);
             }
             Record::Update { key: share_key, leader_epoch, start_offset, batches } => {
                 put_key(&mut key, UPDATE, share_key);
+                let version = version_of(batches);
+                value.put_i16(version);
+                value.put_i32(SNAPSHOT_EPOCH);
                 value.put_i32(leader_epoch.0);
                 value.put_i64(start_offset.map_or(-1, |offset| offset.0));
-                put_batches(&mut value, batches);
+                put_batches(&mut value, version, batches);
             }
             Record::Removed { key: share_key } => {
                 put_key(&mut key, SNAPSHOT, share_key);
@@ -87,6 +106,7 @@ impl Record {
             Record::Ended { marker } => {
                 key.put_i16(ENDED);
                 key.put_i64(marker.producer_id.0);
+                value.put_i16(ENDED_VERSION);
                 value.put_i16(marker.producer_epoch.0);
                 value.put_u8(u8::from(marker.outcome == TxnOutcome::Commit));
             }
@@ -97,32 +117,37 @@ impl Record {
     /// The record of a stored key and value.
     pub(crate) fn decode(mut key: &[u8], value: Option<&[u8]>) -> Result<Record, MalformedRecord> {
         let kind = key.try_get_i16().map_err(malformed)?;
-        let Some(mut value) = value else {
+        let Some(value) = value else {
             return match kind {
                 SNAPSHOT | UPDATE => Ok(Record::Removed { key: get_key(&mut key)? }),
                 _ => Err(MalformedRecord),
             };
         };
-        if value.try_get_i16().map_err(malformed)? != FORMAT {
-            return Err(MalformedRecord);
-        }
-        let record = match kind {
-            SNAPSHOT => Record::Snapshot {
-                key: get_key(&mut key)?,
-                share: DurableShare {
-                    state_epoch: StateEpoch(value.try_get_i32().map_err(malformed)?),
-                    leader_epoch: LeaderEpoch(value.try_get_i32().map_err(malformed)?),
-                    start_offset: get_offset(&mut value)?,
-                    batches: get_batches(&mut value)?,
-                },
-            },
-            UPDATE => Record::Update {
-                key: get_key(&mut key)?,
-                leader_epoch: LeaderEpoch(value.try_get_i32().map_err(malformed)?),
-                start_offset: get_offset(&mut value)?,
-                batches: get_batches(&mut value)?,
-            },
-            ENDED => Record::Ended {
+        let mut value = Bytes::copy_from_slice(value);
+        let version = value.try_get_i16().map_err(malformed)?;
+        let record = match (kind, version) {
+            (SNAPSHOT, KAFKAS | WITH_PENDING) => {
+                let key = get_key(&mut key)?;
+                let _snapshot_epoch = value.try_get_i32().map_err(malformed)?;
+                let state_epoch = StateEpoch(value.try_get_i32().map_err(malformed)?);
+                let leader_epoch = LeaderEpoch(value.try_get_i32().map_err(malformed)?);
+                let start_offset = get_offset(&mut value)?;
+                let _created_ms = value.try_get_i64().map_err(malformed)?;
+                let _written_ms = value.try_get_i64().map_err(malformed)?;
+                let batches = get_batches(&mut value, version)?;
+                Record::Snapshot {
+                    key,
+                    share: DurableShare { state_epoch, leader_epoch, start_offset, batches },
+                }
+            }
+            (UPDATE, KAFKAS | WITH_PENDING) => {
+                let key = get_key(&mut key)?;
+                let _snapshot_epoch = value.try_get_i32().map_err(malformed)?;
+                let leader_epoch = LeaderEpoch(value.try_get_i32().map_err(malformed)?);
+                let start_offset = get_offset(&mut value)?;
+                Record::Update { key, leader_epoch, start_offset, batches: get_batches(&mut value, version)? }
+            }
+            (ENDED, ENDED_VERSION) => Record::Ended {
                 marker: Marker {
                     producer_id: ProducerId(key.try_get_i64().map_err(malformed)?),
                     producer_epoch: ProducerEpoch(value.try_get_i16().map_err(malformed)?),
@@ -163,43 +188,79 @@ fn get_key(buf: &mut &[u8]) -> Result<ShareKey, MalformedRecord> {
     })
 }
 
-fn get_offset(buf: &mut &[u8]) -> Result<Option<Offset>, MalformedRecord> {
+fn get_offset(buf: &mut Bytes) -> Result<Option<Offset>, MalformedRecord> {
     let offset = buf.try_get_i64().map_err(malformed)?;
     Ok((offset >= 0).then_some(Offset(offset)))
 }
 
-fn put_batches(buf: &mut Vec<u8>, batches: &[StateBatch]) {
-    buf.reserve(4 + batches.len() * BATCH_BYTES);
-    buf.put_u32(u32::try_from(batches.len()).unwrap_or(u32::MAX));
+/// Kafka counts the snapshots of a share partition; nothing here reads the number.
+const SNAPSHOT_EPOCH: i32 = 0;
+
+fn version_of(batches: &[StateBatch]) -> i16 {
+    let pending = batches.iter().any(|batch| matches!(batch.state, DurableState::TxnPending(_)));
+    if pending { WITH_PENDING } else { KAFKAS }
+}
+
+/// The batches, which are the last field but for the tagged ones of the value, of which we write none.
+fn put_batches(buf: &mut Vec<u8>, version: i16, batches: &[StateBatch]) {
+    put_unsigned_varint(buf, u32::try_from(batches.len() + 1).unwrap_or(0));
     for batch in batches {
         let batch = batch.to_wire();
         buf.put_i64(batch.first_offset);
         buf.put_i64(batch.last_offset);
         buf.put_i8(batch.delivery_state);
         buf.put_i16(batch.delivery_count);
-        buf.put_i64(batch.producer_id);
-        buf.put_i16(batch.producer_epoch);
-        buf.put_i8(batch.ack_type);
+        if version == WITH_PENDING {
+            buf.put_i64(batch.producer_id);
+            buf.put_i16(batch.producer_epoch);
+            buf.put_i8(batch.ack_type);
+        }
+        put_unsigned_varint(buf, 0);
     }
+    put_unsigned_varint(buf, 0);
 }
 
-fn get_batches(buf: &mut &[u8]) -> Result<Vec<StateBatch>, MalformedRecord> {
-    let count = buf.try_get_u32().map_err(malformed)? as usize;
-    if count > buf.len() / BATCH_BYTES {
+fn get_batches(buf: &mut Bytes, version: i16) -> Result<Vec<StateBatch>, MalformedRecord> {
+    let count =
+        get_unsigned_varint(buf).ok().and_then(|count| count.checked_sub(1)).ok_or(MalformedRecord)?;
+    let count = usize::try_from(count).map_err(|_| MalformedRecord)?;
+    if count > buf.len() / BATCH_BYTES_MIN {
         return Err(MalformedRecord);
     }
     let mut batches = Vec::with_capacity(count);
     for _ in 0..count {
-        let batch = wire::StateBatch {
+        let mut batch = wire::StateBatch {
             first_offset: buf.try_get_i64().map_err(malformed)?,
             last_offset: buf.try_get_i64().map_err(malformed)?,
             delivery_state: buf.try_get_i8().map_err(malformed)?,
             delivery_count: buf.try_get_i16().map_err(malformed)?,
-            producer_id: buf.try_get_i64().map_err(malformed)?,
-            producer_epoch: buf.try_get_i16().map_err(malformed)?,
-            ack_type: buf.try_get_i8().map_err(malformed)?,
+            ..wire::StateBatch::default()
         };
+        if version == WITH_PENDING {
+            batch.producer_id = buf.try_get_i64().map_err(malformed)?;
+            batch.producer_epoch = buf.try_get_i16().map_err(malformed)?;
+            batch.ack_type = buf.try_get_i8().map_err(malformed)?;
+        }
+        skip_tagged_fields(buf)?;
         batches.push(StateBatch::from_wire(&batch).map_err(|_| MalformedRecord)?);
     }
+    skip_tagged_fields(buf)?;
     Ok(batches)
 }
+
+/// Kafka's DeliveryCompleteCount is one: it follows from the batches.
+fn skip_tagged_fields(buf: &mut Bytes) -> Result<(), MalformedRecord> {
+    let number = |buf: &mut Bytes| get_unsigned_varint(buf).map_err(|_| MalformedRecord);
+    for _ in 0..number(buf)? {
+        let _tag = number(buf)?;
+        let length = usize::try_from(number(buf)?).map_err(|_| MalformedRecord)?;
+        if length > buf.len() {
+            return Err(MalformedRecord);
+        }
+        buf.advance(length);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

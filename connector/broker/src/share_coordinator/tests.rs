@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sharestream_base::ids::{NodeId, ProducerEpoch, ProducerId, TopicId};
 
 use super::*;
+use crate::log::{Place, Stored};
 use crate::share::durable::{DurableState, OffsetRange, StateBatch};
 use crate::share::record_state::{Intent, Staged};
 
@@ -31,8 +32,9 @@ fn stage(first: i64, epoch: i16) -> Write {
 
 #[test]
 fn a_new_coordinator_knows_what_is_pending_what_ended_and_whom_to_refuse() {
-    let topic = Arc::from(SHARE_STATE_TOPIC);
-    let log = Arc::new(Partition::new(topic, TopicId::default(), PartitionIndex(0), NodeId(1), 1_000_000));
+    let (topic, topic_id) = (Arc::from(SHARE_STATE_TOPIC), TopicId::default());
+    let place = Place { topic, topic_id, index: PartitionIndex(0) };
+    let log = Arc::new(Partition::new(place, NodeId(1), 1_000_000, Stored::default()));
     log.lead(Some(NodeId(1)));
     let mut live = Loaded::load(log.led_by(NodeId(1)).unwrap()).unwrap();
     let created = live.shard.decide_initialize(&key(), StateEpoch(0), Some(Offset(0))).unwrap();

@@ -27,6 +27,8 @@ use crate::error::ErrorCode;
 use crate::log::{Isolation, Led, Origin, Partition, TransactionVersion};
 use crate::node::Node;
 
+mod expiry;
+
 /// Bytes read at a time in recovery.
 const LOAD_BYTES: usize = 1024 * 1024;
 
@@ -80,6 +82,7 @@ impl Coordinator {
             while tick(&timer, &mut changes).await {
                 timer.transactions.follow_leaderships(&timer);
                 timer.transactions.end_late_ones(&timer);
+                timer.transactions.expire_idle_ones(&timer);
             }
         });
     }
@@ -370,8 +373,12 @@ fn replay_log(
         for batch in &read.batches {
             for record in batch.records()?.iter() {
                 let record = record?;
-                let (Some(key), Some(value)) = (record.key, record.value) else { continue };
-                found.insert(Arc::from(log::decode_key(key)?), log::decode_value(value)?);
+                let Some(key) = record.key else { continue };
+                let id = log::decode_key(key)?;
+                match record.value {
+                    Some(value) => found.insert(Arc::from(id), log::decode_value(value)?),
+                    None => found.remove(id.as_str()),
+                };
             }
         }
     }

@@ -39,6 +39,11 @@ pub(crate) struct Job {
 /// Writes all markers, retrying for as long as it takes, then completes the transaction. Ends early only when the
 /// node stops or is deposed; the next coordinator then finds the decision in the log and starts again.
 pub(crate) async fn write_all(node: Arc<Node>, job: Job) {
+    // A marker must not outlive the decision that it tells of.
+    if let Err(error) = node.cluster.durable().await {
+        warn!(transactional_id = %job.transactional_id, %error, "markers are not sent");
+        return;
+    }
     let mut left = job.partitions.clone();
     let mut backoff = BACKOFF_FIRST;
     loop {

@@ -11,6 +11,7 @@ mod share;
 mod chaos;
 mod cluster;
 mod groups;
+mod handles;
 mod leaders;
 mod staged;
 mod transactions;

@@ -8,6 +8,7 @@ use kafka_protocol::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRe
 use kafka_protocol::protocol::StrBytes;
 
 use super::Admin;
+use crate::security::Access;
 use crate::{Error, Result};
 
 /// Resource type of a group.
@@ -46,7 +47,8 @@ impl Admin {
                     if answer.error_code != 0 {
                         let message = answer.error_message.as_ref().map(|message| message.as_str());
                         let what = format!("set the configs of group '{group}'");
-                        return Err(Error::from_answer(answer.error_code, message, what));
+                        let error = Error::from_answer(answer.error_code, message, what);
+                        return Err(self.client.refused(error, &Access::group("AlterConfigs", group)));
                     }
                 }
                 Ok(())
@@ -79,7 +81,8 @@ impl Admin {
                     if result.error_code != 0 {
                         let message = result.error_message.as_ref().map(|message| message.as_str());
                         let what = format!("read the configs of group '{group}'");
-                        return Err(Error::from_answer(result.error_code, message, what));
+                        let error = Error::from_answer(result.error_code, message, what);
+                        return Err(self.client.refused(error, &Access::group("DescribeConfigs", group)));
                     }
                     for config in &result.configs {
                         let value = config.value.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -177,7 +177,7 @@ impl Admin {
                 let message = response.error_message.as_ref().map(|message| message.as_str());
                 return Err(Error::from_answer(response.error_code, message, what));
             }
-            for topic in response.responses.iter().filter(|topic| topic.error_code != 0) {
+            if let Some(topic) = response.responses.iter().find(|topic| topic.error_code != 0) {
                 let message = topic.error_message.as_ref().map(|message| message.as_str());
                 let what = format!("{what} in '{}'", topic.topic_name.as_str());
                 return Err(Error::from_answer(topic.error_code, message, what));

@@ -17,7 +17,8 @@ pub enum ResetTo {
     Earliest,
     /// Behind the last record.
     Latest,
-    /// At the first record stamped at this moment or later, Unix milliseconds; behind the last record when there is none.
+    /// At the first record stamped at this moment or later, Unix milliseconds; behind the last record when
+    /// there is none.
     Timestamp(i64),
     /// At this offset, in every partition; it must be one that the log has, or its end.
     Offset(Offset),
@@ -41,7 +42,8 @@ pub struct PlannedReset {
 }
 
 impl Admin {
-    /// Works out what a reset of a share group would change, in these topics or in all that it has read. Changes nothing.
+    /// Works out what a reset of a share group would change, in these topics or in all that it has read.
+    /// Changes nothing.
     ///
     /// # Errors
     /// `InvalidInput` (the group has members, there is no such group and no topic is named, an offset that the log does

@@ -14,6 +14,7 @@ use sharestream_wire::KafkaError;
 use super::Admin;
 use crate::client::{topic_missing, topic_name};
 use crate::metadata::TopicInfo;
+use crate::security::Access;
 use crate::{Error, Result};
 
 /// A topic to create.
@@ -93,7 +94,8 @@ impl Admin {
             if topic.error_code != 0 && !(unknown && exists) {
                 let message = topic.error_message.as_ref().map(|message| message.as_str());
                 let what = format!("create topic '{}'", topic.name.as_str());
-                return Err(Error::from_answer(topic.error_code, message, what));
+                let error = Error::from_answer(topic.error_code, message, what);
+                return Err(self.client.refused(error, &Access::topic("Create", &topic.name)));
             }
         }
         Ok(())
@@ -189,7 +191,10 @@ impl Admin {
                 match answer.map_or(0, |answer| answer.error_code) {
                     0 => Ok(()),
                     code if code == KafkaError::UNKNOWN_TOPIC_OR_PARTITION.0 => Err(topic_missing(name)),
-                    code => Err(Error::from_code(code, format_args!("delete topic '{name}'"))),
+                    code => {
+                        let error = Error::from_code(code, format_args!("delete topic '{name}'"));
+                        Err(self.client.refused(error, &Access::topic("Delete", name)))
+                    }
                 }
             };
             match attempt.await {

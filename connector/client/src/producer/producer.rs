@@ -5,6 +5,7 @@ use kafka_protocol::messages::{InitProducerIdRequest, ProducerId as WireProducer
 use super::partitioner::Partitioner;
 use super::writer::{BatchWriter, WriterConfig, Written};
 use crate::client::Client;
+use crate::security::Access;
 use crate::{Error, Result};
 
 /// An idempotent producer with a partitioner: for tools and tests.
@@ -35,7 +36,10 @@ impl Producer {
                 let response = client.any().await?.call(&request).await?;
                 match response.error_code {
                     0 => Ok(response),
-                    code => Err(Error::from_code(code, "take a producer id")),
+                    code => {
+                        let error = Error::from_code(code, "take a producer id");
+                        Err(client.refused(error, &Access::cluster("IdempotentWrite")))
+                    }
                 }
             };
             match attempt.await {

@@ -416,8 +416,8 @@ impl BatchWriter {
 
     /// Sends and takes answers until at most `bytes` are unacknowledged.
     async fn drive(&mut self, bytes: usize) -> Result<()> {
-        // Every request has a time-out and every batch a deadline, so this one is never met; but a wait that rests on our
-        // own count of bytes has to have a bound of its own.
+        // Every request has a time-out and every batch a deadline, so this one is never met; but a wait that
+        // rests on our own count of bytes has to have a bound of its own.
         let config = self.client.config();
         let patience = config.operation_timeout + config.request_timeout * 2;
         let mut give_up_at = self.client.env().clock.now() + patience;

@@ -32,8 +32,8 @@ pub struct ShareConsumerConfig {
     pub client_rack: Option<String>,
     /// Records acquired by one fetch from one leader. Default 10,000; at least 1. Kafka: `max.poll.records`. Since 0.1.
     pub max_poll_records: i32,
-    /// Records of one range of acquired records, where the broker can choose; a smaller one is cheaper to acknowledge in
-    /// parts. Default `max_poll_records`; at least 1. Kafka: the `BatchSize` of ShareFetch. Since 0.1.
+    /// Records of one range of acquired records, where the broker can choose; a smaller one is cheaper to
+    /// acknowledge in parts. Default `max_poll_records`; at least 1. Kafka: the `BatchSize` of ShareFetch. Since 0.1.
     pub batch_size: Option<i32>,
     /// Bytes that a fetch waits for, up to `max_wait`. Default 1; at least 1. Kafka: `fetch.min.bytes`. Since 0.1.
     pub fetch_bytes_min: i32,

@@ -196,10 +196,10 @@ impl ShareConsumer {
         self.drive_acknowledgements().await
     }
 
-    /// Hands all decisions to the leaders as ordinary, final acknowledgements that go with the next fetch from each: they
-    /// cost no request of their own, and their results come later, from [`ShareConsumer::acknowledgement_results`].
-    /// Renewals still go in a request of their own (KIP-1222), and [`ShareConsumer::commit_acknowledgements`] sends
-    /// whatever still waits. Local.
+    /// Hands all decisions to the leaders as ordinary, final acknowledgements that go with the next fetch from
+    /// each: they cost no request of their own, and their results come later, from
+    /// [`ShareConsumer::acknowledgement_results`]. Renewals still go in a request of their own (KIP-1222), and
+    /// [`ShareConsumer::commit_acknowledgements`] sends whatever still waits. Local.
     pub fn acknowledge_with_next_fetch(&mut self) {
         for (key, mut decided) in std::mem::take(&mut self.decided) {
             let mut renewed = Decided::default();
@@ -275,8 +275,8 @@ impl ShareConsumer {
     }
 
     /// Starts the locks of these offsets anew (KIP-1222). INVALID_RECORD_STATE in a result: the lock is lost, the epoch
-    /// that holds the record cannot commit it; UNSUPPORTED_VERSION: the leader has no ShareAcknowledge 2. Errors and cancel safety as
-    /// [`ShareConsumer::commit_acknowledgements`].
+    /// that holds the record cannot commit it; UNSUPPORTED_VERSION: the leader has no ShareAcknowledge 2.
+    /// Errors and cancel safety as [`ShareConsumer::commit_acknowledgements`].
     pub async fn renew(
         &mut self,
         topic_id: TopicId,

@@ -282,7 +282,8 @@ impl Member {
         if response.error_code != 0 {
             let message = response.error_message.as_ref().map(|message| message.as_str());
             let what = format!("heartbeat of share group '{}'", self.options.group);
-            return Err(Error::from_answer(response.error_code, message, what));
+            let error = Error::from_answer(response.error_code, message, what);
+            return Err(self.client.refused(error, &self.coordinator.access("Read")));
         }
         Ok(response)
     }

@@ -128,8 +128,8 @@ impl TransactionSession {
         self.init_while(|| Box::pin(std::future::ready(true))).await
     }
 
-    /// The same as long as `goes_on` says so: it is asked before every repetition. Each InitProducerId fences whoever has
-    /// the id, so someone who has lost the id for good must not repeat it until it succeeds.
+    /// The same as long as `goes_on` says so: it is asked before every repetition. Each InitProducerId fences
+    /// whoever has the id, so someone who has lost the id for good must not repeat it until it succeeds.
     ///
     /// # Errors
     /// Those of `init`; `Fenced` when it does not go on.
@@ -156,7 +156,10 @@ impl TransactionSession {
                         producer_id: ProducerId(response.producer_id.0),
                         producer_epoch: ProducerEpoch(response.producer_epoch),
                     }),
-                    code => Err(Error::from_code(code, &what)),
+                    code => {
+                        let error = Error::from_code(code, &what);
+                        Err(self.client.refused(error, &self.coordinator.access("Write")))
+                    }
                 }
             };
             match attempt.await {
@@ -346,7 +349,8 @@ impl TransactionSession {
                 "{verb} the transaction of '{}' (producer id {}, epoch {})",
                 self.transactional_id, request.producer_id.0, request.producer_epoch
             );
-            return Err(Error::from_code(response.error_code, what));
+            let error = Error::from_code(response.error_code, what);
+            return Err(self.client.refused(error, &self.coordinator.access("Write")));
         }
         if response.producer_id.0 < 0 || response.producer_epoch < 0 {
             let context =

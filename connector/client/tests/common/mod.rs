@@ -1,6 +1,7 @@
 //! What the tests against brokers share.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
+pub mod certificates;
 pub mod fake;
 pub mod groups;
 pub mod records;
@@ -31,11 +32,16 @@ pub fn unique(name: &str) -> String {
     format!("{name}-{}", &Env::system().rng.uuid().simple().to_string()[..12])
 }
 
-/// A new topic.
+/// A new topic. Kept for ever: the tests stamp records long ago, and Kafka would delete them when it next looks.
 pub async fn topic(client: &Client, name: &str, partitions: i32) -> String {
     let name = unique(name);
-    client.admin().create_topic(NewTopic::new(&name, partitions)).await.unwrap();
+    client.admin().create_topic(kept_for_ever(&name, partitions)).await.unwrap();
     name
+}
+
+/// The settings of such a topic.
+pub fn kept_for_ever(name: &str, partitions: i32) -> NewTopic {
+    NewTopic::new(name, partitions).with_config("retention.ms", "-1")
 }
 
 /// Every value of a partition that a reader at `isolation` sees, from the start.

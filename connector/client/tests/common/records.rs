@@ -1,11 +1,12 @@
 //! What records may look like, and what a reader sees of transactions: against any broker.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, reason = "each test file uses its part of it")]
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_client::{
-    AcknowledgeType, BatchWriter, Client, Isolation, PartitionReader, Producer, TransactionConfig,
+    AcknowledgeType, BatchWriter, Client, Isolation, NewTopic, PartitionReader, Producer, TransactionConfig,
     TransactionSession, WriterConfig,
 };
 use sharestream_wire::records::Compression;
@@ -169,5 +170,77 @@ pub async fn acknowledgements_go_with_the_next_fetch(client: &Client) {
     consumer.acknowledge_with_next_fetch();
     let results = consumer.commit_acknowledgements().await.unwrap();
     assert_eq!(results.iter().map(|result| result.error).collect::<Vec<_>>(), [None]);
+    consumer.close().await.unwrap();
+}
+
+pub async fn compaction_leaves_gaps_that_are_acknowledged(client: &Client) {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let name = unique("client-compacted");
+    let configs = [
+        ("cleanup.policy", "compact"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("delete.retention.ms", "0"),
+        ("segment.ms", "86400000"),
+    ];
+    let mut wanted = NewTopic::new(&name, 1);
+    for (key, value) in configs {
+        wanted = wanted.with_config(key, value);
+    }
+    client.admin().create_topic(wanted).await.unwrap();
+    let mut producer = Producer::connect(client.clone(), WriterConfig::default()).await.unwrap();
+    for round in 0..4i64 {
+        for key in 0..10i64 {
+            // Some keys end as tombstones; keys of one round return in the next but one, so that holes are everywhere.
+            let value = format!("{round}-{key}");
+            let value = (key != 5).then_some(value.as_bytes());
+            let key = format!("key-{}", key + 5 * (round % 2));
+            // A segment of its own for each round: compaction leaves the last one alone.
+            let stamp = 1_700_000_000_000 + round * 2 * DAY_MS;
+            producer.writer().append(&name, ONE, stamp, Some(key.as_bytes()), value, &[]).await.unwrap();
+        }
+        producer.flush().await.unwrap();
+    }
+    let clock = sharestream_base::Env::system().clock;
+    let deadline = clock.now() + Duration::from_secs(60);
+    let records = loop {
+        let mut reader = PartitionReader::new(client.clone());
+        let (mut from, mut records) = (Offset(0), BTreeMap::new());
+        while from.0 < 40 {
+            let isolation = Isolation::ReadCommitted;
+            let fetched = reader.fetch(&name, ONE, from, isolation, 1 << 20, LIMIT).await.unwrap();
+            for batch in &fetched.batches {
+                for record in batch.records().unwrap().iter() {
+                    let record = record.unwrap();
+                    records.insert(record.offset, record.value.is_none());
+                }
+            }
+            from = fetched.next_offset(from);
+        }
+        if records.len() < 30 {
+            break records;
+        }
+        assert!(clock.now() < deadline, "the cleaner did not run");
+        clock.sleep(Duration::from_secs(1)).await;
+    };
+    let group = unique("client-compacted-group");
+    let mut consumer = share_consumer(client, &group, &name).await;
+    let (mut deliverable, mut gap_count) = (0, 0);
+    while deliverable < records.len() && clock.now() < deadline {
+        let polls = [consumer.poll().await.unwrap()];
+        for partition in polls.iter().flat_map(|records| &records.partitions) {
+            let gaps = partition.gaps().unwrap();
+            let gaps: i64 = gaps.iter().map(|gap| gap.last.0 - gap.first.0 + 1).sum();
+            gap_count += gaps;
+            deliverable +=
+                usize::try_from(i64::try_from(partition.acquired_count()).unwrap() - gaps).unwrap();
+        }
+        acknowledge_all(&mut consumer, &polls, AcknowledgeType::Accept);
+        for result in consumer.commit_acknowledgements().await.unwrap() {
+            assert_eq!(result.error, None, "{result:?}");
+        }
+    }
+    println!("{} records are left of 40, {gap_count} gaps were acquired", records.len());
+    assert_eq!(deliverable, records.len(), "each record that is left, once");
+    wait_until_decided(client, &group, &name).await;
     consumer.close().await.unwrap();
 }

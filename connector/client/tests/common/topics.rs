@@ -6,13 +6,13 @@ use std::time::Duration;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{
-    AcknowledgeType, BatchWriter, Client, ClientConfig, Isolation, NewTopic, OffsetSpec, PartitionReader,
-    Producer, ShareConsumer, ShareConsumerConfig, TransactionConfig, TransactionSession, WriterConfig,
+    AcknowledgeType, BatchWriter, Client, ClientConfig, Isolation, OffsetSpec, PartitionReader, Producer,
+    ShareConsumer, ShareConsumerConfig, TransactionConfig, TransactionSession, WriterConfig,
 };
 
 use super::{
-    acknowledge_all, acquired_values, poll_count, read_values, share_consumer, start_at_the_beginning, topic,
-    unique,
+    acknowledge_all, acquired_values, kept_for_ever, poll_count, read_values, share_consumer,
+    start_at_the_beginning, topic, unique,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ async fn create_again(client: &Client, name: &str, partitions: i32) {
     client.admin().delete_topic(name).await.unwrap();
     let clock = Env::system().clock;
     let deadline = clock.now() + LIMIT;
-    while client.admin().create_topic(NewTopic::new(name, partitions)).await.is_err() {
+    while client.admin().create_topic(kept_for_ever(name, partitions)).await.is_err() {
         assert!(clock.now() < deadline, "{name} cannot be created again");
         clock.sleep(Duration::from_millis(100)).await;
     }
@@ -69,7 +69,7 @@ pub async fn a_pattern_finds_topics_that_come_later(client: &Client) {
     assert!(consumer.poll().await.unwrap().is_empty());
     for (suffix, value) in [("a", "first"), ("ab", "never"), ("b", "second")] {
         let name = format!("{prefix}-{suffix}");
-        client.admin().create_topic(NewTopic::new(&name, 1)).await.unwrap();
+        client.admin().create_topic(kept_for_ever(&name, 1)).await.unwrap();
         produce(&client, &name, 0, &[value]).await;
         if value != "never" {
             accept_until(&mut consumer, &[value]).await;

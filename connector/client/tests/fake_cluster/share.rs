@@ -221,6 +221,46 @@ async fn without_a_hint_the_new_leader_is_asked_for() {
     assert_eq!((sessions.last(), asked), (Some(&(2, 0)), 2), "{sessions:?}");
 }
 
+/// The time that a leader has to recover counts from its latest trouble, not from the one before.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_was_left_and_comes_back_is_not_blamed_for_what_is_long_past() {
+    let mut started = None;
+    let mut second_turn = 0;
+    let fake = Fake::start(2, &[], move |seen| {
+        if !seen.is::<ShareFetchRequest>() {
+            return usual(seen);
+        }
+        let start = *started.get_or_insert(seen.at);
+        let is_back = seen.at > start + Duration::from_secs(60);
+        let elsewhere = |leader_id, leader_epoch| {
+            let not_leader = PartitionData {
+                error_code: KafkaError::NOT_LEADER_OR_FOLLOWER.0,
+                current_leader: LeaderIdAndEpoch { leader_id, leader_epoch },
+                ..PartitionData::default()
+            };
+            seen.answer(&fetched(not_leader))
+        };
+        match (seen.node, is_back) {
+            (1, false) => elsewhere(2, 5),
+            (2, true) => elsewhere(1, 9),
+            (1, true) => {
+                second_turn += 1;
+                // It leads again, and is not quite ready.
+                if second_turn == 1 { elsewhere(0, 0) } else { seen.answer(&fetched(ten_records())) }
+            }
+            _meanwhile => usual(seen),
+        }
+    })
+    .await;
+    let mut consumer = join(&fake, of_group()).await;
+    let start = fake.env.clock.now();
+    while fake.env.clock.now() < start + Duration::from_secs(59) {
+        assert!(consumer.poll().await.unwrap().is_empty());
+    }
+    assert_eq!(acquire(&mut consumer).await, 10);
+    consumer.close().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_partition_without_a_leader_is_looked_for_ever_more_seldom() {
     let fake = Fake::start(1, &[], |seen| match seen.header.api_key {

@@ -231,3 +231,18 @@ async fn the_first_batch_of_a_producer_is_not_overtaken_when_a_leader_refuses_it
         fake.seen::<ProduceRequest>().iter().map(|seen| batch_of(seen).header.base_sequence).collect();
     assert_eq!(sequences, [0, 0, 1, 2, 3, 4, 5]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_advertises_an_address_out_of_reach_is_told_what_to_correct() {
+    // Node 2 leads, and nobody listens where it says.
+    let fake = Fake::start(1, &[], |seen| match seen.header.api_key {
+        MetadataRequest::KEY => seen.answer(&metadata(2, &[2], 1)),
+        _usual => usual(seen),
+    })
+    .await;
+    let error = fake.client.admin().list_offsets("t", &[], OffsetSpec::Latest).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retry);
+    let text = error.to_string();
+    assert!(text.contains("broker 2") && text.contains("node-2:9092"), "{text}");
+    assert!(text.contains("advertised.listeners"), "{text}");
+}

@@ -15,25 +15,31 @@ pub(crate) struct Dropped {
     pub(crate) below_floor: u64,
 }
 
+/// Whether the view knows some of `acquired` as decided.
+pub(crate) fn is_touched(view: &View, acquired: &AcquiredPartition) -> bool {
+    let source = SourcePartition { topic_id: acquired.topic_id, partition: acquired.partition };
+    let floor = view.floor(source);
+    acquired.acquired.iter().any(|range| {
+        floor.is_some_and(|floor| range.first < floor)
+            || view.committed().overlaps(source, range.first, range.last)
+    })
+}
+
 /// Takes out of `acquired` what the view knows as decided, and gives it with the decisions. Below the floor the decision
 /// itself is gone; ACCEPT is as final as any.
 ///
-/// The view must have been caught up since the member joined (R4): an older one may not know of a reset.
+/// The view must have been caught up since the records were acquired: an older one may not know of a reset (R4).
 pub(crate) fn take_decided(
     view: &View,
     acquired: &mut AcquiredPartition,
     dropped: &mut Dropped,
 ) -> Vec<(SourcePartition, DecidedRange)> {
     let source = SourcePartition { topic_id: acquired.topic_id, partition: acquired.partition };
-    let floor = view.floor(source);
     let mut decided = Vec::new();
-    let is_touched = |range: &AcquiredRange| {
-        floor.is_some_and(|floor| range.first < floor)
-            || view.committed().overlaps(source, range.first, range.last)
-    };
-    if !acquired.acquired.iter().any(is_touched) {
+    if !is_touched(view, acquired) {
         return decided;
     }
+    let floor = view.floor(source);
     let mut left = Vec::with_capacity(acquired.acquired.len());
     for range in std::mem::take(&mut acquired.acquired) {
         let mut next = range.first;

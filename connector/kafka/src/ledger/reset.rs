@@ -9,6 +9,7 @@ use sharestream_core::commit::AckMode;
 
 use super::view::{ResponseEnd, View};
 use crate::error::{bug, client_error, invalid_input};
+use crate::job::is_missing;
 use crate::outcome::{FORMAT_VERSION, GenerationRecord, ModeRecord, ReplayGeneration, outcome_partition};
 use crate::{Error, Result};
 
@@ -91,6 +92,24 @@ impl Ledger {
         }
         Err(invalid_input(format!("group {group} has {count} members: stop every job in it, then {what}")))
     }
+}
+
+/// Whether decisions of the group are in a ledger: it is in ledger mode, or has been. A reset of its offsets alone would
+/// then be taken for an accident; [`reset_generation`] does it properly. `false` where there is no such outcome topic.
+///
+/// # Errors
+/// `Retry`, `Corrupt`.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub async fn has_ledger(client: &Client, outcome_topic: &str, group: &str) -> Result<bool> {
+    match client.fresh_topic(outcome_topic).await {
+        Ok(_) => {}
+        Err(error) if is_missing(&error) => return Ok(false),
+        Err(error) => return Err(client_error(format!("look up outcome topic {outcome_topic}"))(error)),
+    }
+    let ledger = Ledger::read(client, outcome_topic, group).await?;
+    Ok(ledger.view.era() > 0 || ledger.view.mode().is_some_and(|(_, mode)| mode.mode == AckMode::Ledger))
 }
 
 /// Opens a new replay generation of a group: its records from `starts` on are processed again, whatever was decided of

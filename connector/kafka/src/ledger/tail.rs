@@ -11,12 +11,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sharestream_base::ids::{Offset, PartitionIndex};
+use sharestream_base::ids::Offset;
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{ErrorKind, OwnedTask, TaskKind, watch};
 use sharestream_client::{Client, FetchedPartition, Isolation, OffsetSpec, PartitionReader};
 
 use super::view::{ResponseEnd, View};
+use crate::commit::OutcomeTopic;
 use crate::error::{bug, client_error};
 use crate::{Error, Result};
 
@@ -50,8 +51,7 @@ pub(crate) struct LedgerTail {
 
 struct Shared {
     client: Client,
-    topic: Arc<str>,
-    partition: PartitionIndex,
+    topic: OutcomeTopic,
     group: String,
     /// Of the task that runs now: an earlier one may still be on its way out.
     published: Mutex<Arc<Published>>,
@@ -78,7 +78,7 @@ impl Default for ProgressSender {
 impl std::fmt::Debug for LedgerTail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LedgerTail")
-            .field("topic", &self.shared.topic)
+            .field("topic", &self.shared.topic.name)
             .field("group", &self.shared.group)
             .finish_non_exhaustive()
     }
@@ -90,13 +90,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LedgerTail {
-    /// A tail of `group` in `topic`/`partition`, not started.
-    pub(crate) fn new(client: Client, topic: Arc<str>, partition: PartitionIndex, group: &str) -> Self {
+    /// A tail of `group`, not started.
+    pub(crate) fn new(client: Client, topic: &OutcomeTopic, group: &str) -> Self {
         LedgerTail {
             shared: Arc::new(Shared {
                 client,
-                topic,
-                partition,
+                topic: topic.clone(),
                 group: group.to_owned(),
                 published: Mutex::default(),
                 task: Mutex::new(None),
@@ -107,7 +106,7 @@ impl LedgerTail {
     /// Starts the task, or starts it anew after it has failed: then the partition is read from its start (rule 7). Must
     /// be called inside a runtime.
     pub(crate) fn ensure_running(&self) {
-        let Shared { client, topic, partition, group, published, task } = &*self.shared;
+        let Shared { client, topic, group, published, task } = &*self.shared;
         let mut task = locked(task);
         let mut published = locked(published);
         let is_running = task.as_ref().is_some_and(|task| !task.is_finished());
@@ -117,8 +116,7 @@ impl LedgerTail {
         *published = Arc::default();
         let reading = Reading {
             client: client.clone(),
-            topic: Arc::clone(topic),
-            partition: *partition,
+            topic: topic.clone(),
             group: group.clone(),
             published: Arc::clone(&published),
         };
@@ -137,7 +135,7 @@ impl LedgerTail {
         published.check()?;
         let view = locked(&published.view);
         view.as_ref().map(look).ok_or_else(|| {
-            Error::new(ErrorKind::Retry, format!("{} is not read to its end yet", self.shared.topic))
+            Error::new(ErrorKind::Retry, format!("{} is not read to its end yet", self.shared.topic.name))
         })
     }
 
@@ -220,8 +218,7 @@ enum Taken {
 /// The task.
 struct Reading {
     client: Client,
-    topic: Arc<str>,
-    partition: PartitionIndex,
+    topic: OutcomeTopic,
     group: String,
     published: Arc<Published>,
 }
@@ -256,11 +253,13 @@ impl Reading {
                     Some(view) => view.next(),
                     None => self.live_next()?,
                 };
+                let OutcomeTopic { name, partition, .. } = &self.topic;
                 let isolation = Isolation::ReadUncommitted;
                 let fetched = reader
-                    .fetch(&self.topic, self.partition, from, isolation, FETCH_BYTES_MAX, FETCH_WAIT)
+                    .fetch(name, *partition, from, isolation, FETCH_BYTES_MAX, FETCH_WAIT)
                     .await
-                    .map_err(client_error(format!("tail of {}/{}", self.topic, self.partition)))?;
+                    .map_err(client_error(format!("tail of {name}/{partition}")))?;
+                self.check_topic().await?;
                 match self.take(&mut building, &fetched)? {
                     Taken::More => {}
                     Taken::CaughtUp { to, backlog } => self.published.progress.0.send_modify(|progress| {
@@ -268,7 +267,7 @@ impl Reading {
                             (number, Some(to), backlog);
                     }),
                     Taken::Rebuild => {
-                        tracing::info!(topic = %self.topic, "the view of the ledger is built anew");
+                        tracing::info!(topic = %self.topic.name, "the view of the ledger is built anew");
                         self.client.env().clock.sleep(FETCH_WAIT).await;
                         break;
                     }
@@ -305,6 +304,22 @@ impl Reading {
         Ok(Taken::CaughtUp { to, backlog })
     }
 
+    /// A topic that was created again under the same name knows nothing of what was decided.
+    async fn check_topic(&self) -> Result<()> {
+        let OutcomeTopic { name, topic_id, .. } = &self.topic;
+        let known = self.client.topic(name).await.map_err(client_error(format!("topic {name}")))?;
+        if known.topic_id == *topic_id {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "outcome topic {name} has id {} now, and had {topic_id}: it was created again",
+                known.topic_id
+            ),
+        ))
+    }
+
     /// Counts a fetch before it is sent.
     fn sent(&self) -> u64 {
         let mut number = 0;
@@ -326,11 +341,10 @@ impl Reading {
     /// Where the partition begins (rule 7).
     async fn start(&self) -> Result<Offset> {
         let spec = if is_planted(Bug::LedgerReadFromEnd) { OffsetSpec::Latest } else { OffsetSpec::Earliest };
-        let doing = || client_error(format!("start of {}/{}", self.topic, self.partition));
-        let starts =
-            self.client.admin().list_offsets(&self.topic, &[self.partition], spec).await.map_err(doing())?;
-        starts.get(&self.partition).copied().ok_or_else(|| {
-            Error::new(ErrorKind::Retry, format!("{}/{} told no offset", self.topic, self.partition))
-        })
+        let OutcomeTopic { name, partition, .. } = &self.topic;
+        let doing = client_error(format!("start of {name}/{partition}"));
+        let starts = self.client.admin().list_offsets(name, &[*partition], spec).await.map_err(doing)?;
+        let start = starts.get(partition).copied();
+        start.ok_or_else(|| Error::new(ErrorKind::Retry, format!("{name}/{partition} told no offset")))
     }
 }

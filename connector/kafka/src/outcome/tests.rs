@@ -188,3 +188,19 @@ fn committed_checkpoints_that_do_not_follow_one_another_are_corrupt() {
         assert_eq!(last_committed(&outcomes).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }
+
+/// Tombstones are written in one generation only, so the next one may follow on a hole; within one there is none.
+#[test]
+fn a_new_replay_generation_may_follow_on_tombstoned_outcomes() {
+    use Verdict::Committed;
+    let of = |generation, judged: JudgedOutcome| JudgedOutcome {
+        record: OutcomeRecord { generation: ReplayGeneration(generation), ..judged.record },
+        ..judged
+    };
+    let first = of(0, judged(3, Some(2), Committed));
+    let hole = judged(9, Some(8), Committed);
+    let last = last_committed(&[first.clone(), of(1, hole.clone())]).unwrap().unwrap();
+    assert_eq!(last.checkpoint, Some(CheckpointId(9)));
+    let error = last_committed(&[first, of(0, hole)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}

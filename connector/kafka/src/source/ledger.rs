@@ -1,22 +1,19 @@
 //! Deliveries that the ledger has decided: taken out before they enter the job, and acknowledged as they were decided.
 //!
-//! Nothing is dropped by a view that was not caught up since the member joined (R4): the group may have been reset while
-//! the member was out.
+//! Nothing is dropped by a view that was not caught up since the records were acquired. That is more than R4 asks for (since
+//! the member joined: the group may have been reset while it was out), and costs a fetch only where something is dropped.
 
-use sharestream_base::ids::MemberEpoch;
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_client::{ShareConsumer, ShareRecords};
 
 use super::share_source::acknowledge_type;
 use crate::Result;
-use crate::ledger::{Dropped, LedgerTail, take_decided};
+use crate::ledger::{Dropped, LedgerTail, is_touched, take_decided};
 
 /// The ledger as a source sees it.
 #[derive(Debug)]
 pub(super) struct LedgerFilter {
     tail: LedgerTail,
-    /// The membership for which the view was caught up.
-    caught_up_for: Option<(String, MemberEpoch)>,
     dropped: Dropped,
     /// Acknowledgements of decided records were handed to the consumer and not sent.
     owes_acknowledgements: bool,
@@ -25,7 +22,7 @@ pub(super) struct LedgerFilter {
 impl LedgerFilter {
     /// A filter by what `tail` reads; it must have been caught up once.
     pub(super) fn new(tail: LedgerTail) -> Self {
-        LedgerFilter { tail, caught_up_for: None, dropped: Dropped::default(), owes_acknowledgements: false }
+        LedgerFilter { tail, dropped: Dropped::default(), owes_acknowledgements: false }
     }
 
     /// What was dropped so far.
@@ -43,21 +40,18 @@ impl LedgerFilter {
         std::mem::take(&mut self.owes_acknowledgements)
     }
 
-    /// Waits until the view was caught up since the member joined. Any change of its epoch counts as a join, which costs
-    /// one fetch. Cancel safe.
-    pub(super) async fn catch_up(&mut self, consumer: &mut ShareConsumer) -> Result<()> {
-        let metadata = consumer.share_group_metadata();
-        let member = (metadata.member_id, metadata.member_epoch);
-        if self.caught_up_for.as_ref() == Some(&member) || is_planted(Bug::DroppedBeforeCaughtUp) {
-            return Ok(());
+    /// Whether the view, as it is, knows some of `records` as decided; then it is brought up to date first. Cancel safe.
+    pub(super) async fn must_take(&mut self, records: &ShareRecords) -> Result<bool> {
+        let touched =
+            self.tail.look(|view| records.partitions.iter().any(|acquired| is_touched(view, acquired)))?;
+        if touched && !is_planted(Bug::DroppedBeforeCaughtUp) {
+            self.tail.catch_up().await?;
         }
-        self.tail.catch_up().await?;
-        self.caught_up_for = Some(member);
-        Ok(())
+        Ok(touched)
     }
 
     /// Takes what is decided out of `records`, and decides on it in `consumer`. To be called after
-    /// [`LedgerFilter::catch_up`].
+    /// [`LedgerFilter::must_take`].
     pub(super) fn take_decided(
         &mut self,
         records: &mut ShareRecords,

@@ -101,12 +101,10 @@ impl ShareSource {
         if self.polled.is_none() {
             self.polled = Some(consumer.poll().await.map_err(client_error("poll"))?);
         }
-        let is_empty = self.polled.as_ref().is_none_or(ShareRecords::is_empty);
-        if let Some(ledger) = self.ledger.as_mut().filter(|_| !is_empty) {
-            ledger.catch_up(consumer).await?;
-            if let Some(records) = &mut self.polled {
-                ledger.take_decided(records, consumer)?;
-            }
+        if let (Some(ledger), Some(records)) = (&mut self.ledger, &mut self.polled)
+            && ledger.must_take(records).await?
+        {
+            ledger.take_decided(records, consumer)?;
         }
         Ok(self.polled.take().unwrap_or_default())
     }

@@ -2,8 +2,10 @@
 
 pub(crate) mod broker;
 mod caught_up;
+pub(crate) mod group;
 pub(crate) mod produce;
 pub(crate) mod read;
 pub(crate) mod run;
 pub(crate) mod topic;
+pub(crate) mod transactions;
 pub(crate) mod verify;

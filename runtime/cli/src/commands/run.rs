@@ -86,7 +86,7 @@ async fn prepare(
     // Before anything is touched: a fault in the SQL needs no broker to be found.
     let transform = transform::plan(job)?;
     let (bootstrap, broker) = brokers(env, job, reporter).await?;
-    let client = Client::connect(env.clone(), client_config(&bootstrap)).await?;
+    let client = Client::connect(env.clone(), client_config(&bootstrap, job.source.security.clone())).await?;
     create_topics(&client, job, broker.is_some()).await?;
     // Opened again by each attempt; here so that another job's folder is refused before anything starts.
     open_store(job).await?;

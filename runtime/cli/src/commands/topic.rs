@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use sharestream_base::{Env, ErrorKind};
-use sharestream_client::{Client, ClientConfig, NewTopic, OffsetSpec};
+use sharestream_client::{Client, ClientConfig, NewTopic, OffsetSpec, SecuritySettings};
 
 use crate::args::{Connection, TopicCommand, TopicCreateArgs, TopicListArgs};
 use crate::exit::Exit;
@@ -18,12 +18,19 @@ pub(crate) async fn run(env: Env, command: TopicCommand) -> anyhow::Result<Exit>
 
 /// A client for the small commands: it gives up early, because a person is waiting.
 pub(crate) async fn connect(env: Env, connection: &Connection) -> anyhow::Result<Client> {
-    Ok(Client::connect(env, client_config(&connection.brokers)).await?)
+    Ok(Client::connect(
+        env,
+        client_config(&connection.brokers, connection.security.clone().unwrap_or_default().0),
+    )
+    .await?)
 }
 
 /// Settings of every client that this command makes.
-pub(crate) fn client_config(brokers: &[sharestream_base::HostPort]) -> ClientConfig {
-    let mut config = ClientConfig::default().with_client_id("sharestream-cli");
+pub(crate) fn client_config(
+    brokers: &[sharestream_base::HostPort],
+    security: SecuritySettings,
+) -> ClientConfig {
+    let mut config = ClientConfig::default().with_client_id("sharestream-cli").with_security(security);
     config.bootstrap = brokers.to_vec();
     config.with_operation_timeout(std::time::Duration::from_secs(30))
 }

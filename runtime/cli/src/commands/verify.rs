@@ -45,7 +45,7 @@ async fn check(env: Env, args: &VerifyArgs) -> anyhow::Result<Report> {
     let Brokers::Addresses(bootstrap) = &job.source.brokers else {
         bail!("brokers = \"embedded\" ended with the run, so there is nothing left to check; use --brokers");
     };
-    let client = Client::connect(env, client_config(bootstrap)).await?;
+    let client = Client::connect(env, client_config(bootstrap, job.source.security.clone())).await?;
     verify::verify(&client, &job, SETTLE_MAX).await
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 use sharestream_base::{Env, ErrorKind, HostPort};
-use sharestream_client::{Client, NewTopic};
+use sharestream_client::{Client, NewTopic, SecuritySettings};
 
 use super::flights;
 use super::process::Process;
@@ -45,7 +45,8 @@ impl Place {
             let mark = format!("demo-{:08x}", env.rng.next_u64() & 0xffff_ffff);
             (None, args.brokers.clone(), Some(mark))
         };
-        let client = Client::connect(env.clone(), client_config(&addresses)).await?;
+        let client =
+            Client::connect(env.clone(), client_config(&addresses, SecuritySettings::default())).await?;
         let addresses = addresses.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",");
         let mut settings = vec![format!("source.brokers={addresses}")];
         if let Some(mark) = &mark {

@@ -6,6 +6,7 @@ mod model;
 mod reader;
 mod report;
 mod sections;
+mod security;
 mod set;
 mod suggest;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sharestream_base::HostPort;
+use sharestream_client::SecuritySettings;
 use sharestream_kafka::formats::{Format, OutputFormat};
 
 /// A job file without faults.
@@ -50,6 +51,8 @@ pub(crate) enum Brokers {
 pub(crate) struct SourceSettings {
     /// Brokers of the whole job: transactions do not span clusters, so the sink uses the same.
     pub(crate) brokers: Brokers,
+    /// How connections are protected and who the job is. Default plain text.
+    pub(crate) security: SecuritySettings,
     /// Topics the share group reads.
     pub(crate) topics: Vec<String>,
     /// Share group.
@@ -104,7 +107,7 @@ pub(crate) enum AckModeSetting {
     Auto,
     /// KIP-1289 transactions.
     Transactional,
-    /// Exactly once on Kafka without KIP-1289.
+    /// Exactly once on released Kafka, by claims in the outcome topic.
     Ledger,
     /// Commit, then acknowledge: a crash in between doubles records.
     AtLeastOnce,

@@ -13,6 +13,8 @@ pub(crate) struct Problem {
     pub(crate) message: String,
     /// What to write instead.
     pub(crate) help: Option<String>,
+    /// True when the line at fault must not be shown: a secret may be in it.
+    pub(crate) is_hidden: bool,
 }
 
 /// Collects faults while the file is read; nothing stops at the first one.
@@ -22,7 +24,12 @@ pub(crate) struct Problems(Vec<Problem>);
 impl Problems {
     /// Notes a fault without advice.
     pub(crate) fn add(&mut self, span: &Range<usize>, message: impl Into<String>) {
-        self.0.push(Problem { span: span.clone(), message: message.into(), help: None });
+        self.0.push(Problem { span: span.clone(), message: message.into(), help: None, is_hidden: false });
+    }
+
+    /// Notes a fault in a line that must not be shown: a secret may be in it.
+    pub(crate) fn add_hidden(&mut self, span: &Range<usize>, message: impl Into<String>) {
+        self.0.push(Problem { span: span.clone(), message: message.into(), help: None, is_hidden: true });
     }
 
     /// Notes a fault and what to do about it.
@@ -32,7 +39,8 @@ impl Problems {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        self.0.push(Problem { span: span.clone(), message: message.into(), help: Some(help.into()) });
+        let help = Some(help.into());
+        self.0.push(Problem { span: span.clone(), message: message.into(), help, is_hidden: false });
     }
 
     /// True when nothing was found.
@@ -99,7 +107,7 @@ impl JobFileError {
             writeln!(f, "{}:{line}:{column}: {}", self.path.display(), problem.message)?;
             line.to_string()
         };
-        if !source.is_empty() {
+        if !source.is_empty() && !problem.is_hidden {
             let indent: String =
                 source.chars().take(column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             let width = self

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sharestream_base::HostPort;
+use sharestream_client::SecuritySettings;
 use sharestream_kafka::formats::{Column, CsvFormat, CsvOutput, Format, JsonFormat, OutputFormat};
 
 use super::columns;
@@ -12,6 +13,7 @@ use super::group_config;
 use super::model::{AckModeSetting, Brokers, CheckpointSettings, JobFile, SinkSettings, SourceSettings, Sql};
 use super::reader::{At, Section};
 use super::report::Problems;
+use super::security;
 use super::set::Text;
 use super::suggest;
 
@@ -51,7 +53,7 @@ pub(crate) fn read(
     let job = file.required_section("job", "name = \"delayed-flights\"", end, problems);
     let job = job.and_then(|section| read_job(section, problems));
     let source = file.required_section("source", "topics = [\"flights\"]", end, problems);
-    let source = source.and_then(|section| read_source(section, &mut named, problems));
+    let source = source.and_then(|section| read_source(section, path, &mut named, problems));
     let transform = file.section("transform", problems);
     let transform = transform.and_then(|section| read_transform(section, &text.all, &mut named, problems));
     let sink = file.required_section("sink", "topic = \"delayed-flights\"", end, problems);
@@ -94,6 +96,7 @@ fn read_job(mut section: Section<'_>, problems: &mut Problems) -> Option<(String
 
 fn read_source(
     mut section: Section<'_>,
+    path: &Path,
     named: &mut Named,
     problems: &mut Problems,
 ) -> Option<SourceSettings> {
@@ -109,10 +112,26 @@ fn read_source(
     let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
     let config = section.section("group_config", problems);
     let config = config.map(|section| group_config::read(&section, problems)).unwrap_or_default();
+    let security = section.section("security", problems);
+    let security = match security {
+        Some(section) => security::read(&section, path, problems),
+        None => Some(SecuritySettings::default()),
+    };
+    if let (Some(Brokers::Embedded), Some(security)) = (&brokers, &security)
+        && *security != SecuritySettings::default()
+    {
+        let message = "[source.security] makes no sense with brokers = \"embedded\"";
+        problems.add_with_help(
+            section.span(),
+            message,
+            "remove it: the embedded broker listens in this process",
+        );
+    }
     section.finish(problems);
     named.lock_duration_ms = config.get("share.record.lock.duration.ms").cloned();
     Some(SourceSettings {
         brokers: brokers?,
+        security: security?,
         topics: named.topics.iter().map(|topic| topic.value.clone()).collect(),
         group: group?.value,
         group_config: config.into_iter().map(|(key, at)| (key, at.value)).collect(),

@@ -345,3 +345,47 @@ fn a_fault_in_the_sql_of_the_command_line_is_placed_there() {
     assert!(found.contains("command line: no such column"), "{found}");
     assert!(found.contains("      |                            ^^^^^^\n"), "{found}");
 }
+
+/// A file without faults but for this `[source.security]`.
+fn with_security(lines: &str) -> String {
+    edited("[sink]", &format!("[source.security]\n{lines}\n[sink]"))
+}
+
+#[test]
+fn security_is_written_under_kafkas_names_and_files_are_relative_to_the_job_file() {
+    let text = with_security(
+        r#"security.protocol = "SASL_SSL"
+ssl.ca.file = "ca.pem"
+"sasl.mechanism" = "SCRAM-SHA-512"
+sasl.username = "alice"
+sasl.password.file = "/run/secrets/alice""#,
+    );
+    let job = parse(Path::new("jobs/job.toml"), &text, &[]).unwrap();
+    let properties = job.source.security.to_properties();
+    assert_eq!(properties["ssl.ca.file"], "jobs/ca.pem");
+    assert_eq!(properties["sasl.password.file"], "/run/secrets/alice");
+    assert_eq!(properties["sasl.mechanism"], "SCRAM-SHA-512");
+}
+
+#[test]
+fn a_secret_in_a_job_file_is_refused_and_not_shown() {
+    for line in [
+        r#"sasl.password = "hunter2""#,
+        r#"sasl.jaas.config = "x hunter2""#,
+        r#"sasl.pasword.file = "hunter2""#,
+    ] {
+        let text = with_security(&format!("security.protocol = \"SSL\"\n{line}"));
+        let shown = errors(&text);
+        assert!(shown.contains("job.toml:11:") && shown.contains("sasl."), "{shown}");
+        assert!(line.contains("pasword") || shown.contains("sasl.password.file"), "{shown}");
+        assert!(line.contains("pasword") || !shown.contains("hunter2"), "{shown}");
+    }
+}
+
+#[test]
+fn a_security_setting_that_is_not_known_is_shown_with_its_line() {
+    let shown = errors(&with_security(r#"security.protocl = "SSL""#));
+    assert!(shown.contains("did you mean 'security.protocol'?"), "{shown}");
+    let embedded = with_security(r#"security.protocol = "SSL""#).replace("localhost:9092", "embedded");
+    assert!(errors(&embedded).contains("makes no sense with brokers = \"embedded\""));
+}

@@ -59,7 +59,8 @@ impl TurnWatch {
 /// True when each has one owner record and the first is the earlier one.
 fn comes_before(owners: &[JobEpoch], first: JobEpoch, second: JobEpoch) -> bool {
     let place = |epoch| {
-        let mut places = owners.iter().enumerate().filter(|(_, owner)| **owner == epoch).map(|(place, _)| place);
+        let mut places =
+            owners.iter().enumerate().filter(|(_, owner)| **owner == epoch).map(|(place, _)| place);
         places.next().filter(|_| places.next().is_none())
     };
     matches!((place(first), place(second)), (Some(first), Some(second)) if first < second)

@@ -36,7 +36,7 @@ impl Focus {
             Fault::Weather { .. } | Fault::Reset { .. } | Fault::Cut { .. } | Fault::StepClock { .. } => {
                 Focus::Network
             }
-            Fault::When { .. } => Focus::Moments,
+            Fault::Silence { .. } | Fault::When { .. } => Focus::Moments,
         };
         self == Focus::Mixed || self == about
     }
@@ -136,7 +136,13 @@ impl Plan {
             plan.nodes = 3;
         }
         if focus == Focus::Moments {
-            plan.nodes = dice.pick(&[1, 3, 3, 3]);
+            plan.nodes = dice.pick(&[1, 3, 3, 3, 3, 3]);
+            // A transaction may be staged for longer than this.
+            plan.group.lock_duration = plan.group.lock_duration.min(dice.ms(15_000, 25_000));
+            if let ([only], true) = (&plan.workers[..], dice.chance(60)) {
+                let other = WorkerPlan { starts_at: dice.ms(0, 3_000), ..only.clone() };
+                plan.workers.push(other);
+            }
             for _ in 0..dice.pick(&[1, 1, 2, 3]) {
                 let at = dice.ms(0, millis(busy_for) * 3 / 4);
                 plan.faults.extend(draw_scene(&dice, &plan, at));

@@ -25,15 +25,15 @@ const MOVED: [MovedTopic; 5] = [
 /// The faults of one scene, which waits for its moment from `at` on.
 pub(super) fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFault> {
     let scene = Scene { dice, plan, worker: dice.index(plan.workers.len()) };
-    match dice.between(0, 13) {
+    match dice.between(0, 16) {
         0 | 1 => vec![scene.at(at, scene.staged_and_moved())],
-        2 => vec![scene.at(at, scene.staged_for_long())],
-        3..=5 => vec![scene.at(at, scene.decided_without_a_participant())],
-        6 | 7 => vec![scene.at(at, scene.late_stage())],
-        8 => vec![scene.at(at, scene.unknown_end())],
-        9 => vec![scene.at(at, scene.open_while_another_recovers())],
-        10 | 11 => scene.late_start(at),
-        12 => vec![scene.at(at, scene.broker_request())],
+        2 | 3 => vec![scene.at(at, scene.staged_for_long())],
+        4..=6 => vec![scene.at(at, scene.decided_without_a_participant())],
+        7 | 8 => vec![scene.at(at, scene.late_stage())],
+        9 | 10 => vec![scene.at(at, scene.unknown_end())],
+        11 => vec![scene.at(at, scene.open_while_another_recovers())],
+        12..=14 => scene.late_start(at),
+        15 => vec![scene.at(at, scene.broker_request())],
         _ => vec![scene.at(at, scene.any_step())],
     }
 }
@@ -124,17 +124,22 @@ impl Scene<'_> {
     fn staged_for_long(&self) -> Fault {
         let lasts = self.plan.group.lock_duration + self.dice.ms(0, 8_000);
         let node = self.node();
-        match self.dice.between(0, 2) {
+        match self.dice.between(0, 4) {
             0 => self.when(self.step(self.dice.pick(&STAGED)), lasts, Vec::new()),
-            1 => {
-                let cut = Fault::Cut { worker: self.worker, node, lasts, way: Way::There };
-                self.when(self.step(CommitStep::BeforeEndTxn), Duration::ZERO, vec![self.soon_or_now(cut)])
-            }
+            1..=3 => self.when(self.sends_end(), Duration::ZERO, vec![self.silence(lasts)]),
             _ => {
                 let pause = Fault::PauseNode { node, lasts };
                 self.when(self.step(CommitStep::BeforeEndTxn), Duration::ZERO, vec![self.soon_or_now(pause)])
             }
         }
+    }
+
+    fn sends_end(&self) -> Moment {
+        Moment::WorkerSends { worker: self.worker, request: Request::EndTxn }
+    }
+
+    fn silence(&self, lasts: Duration) -> TimedFault {
+        self.at(Duration::ZERO, Fault::Silence { lasts })
     }
 
     fn soon_or_now(&self, fault: Fault) -> TimedFault {
@@ -146,10 +151,11 @@ impl Scene<'_> {
     /// changes meanwhile.
     fn decided_without_a_participant(&self) -> Fault {
         let step = self.dice.pick(&[CommitStep::BeforeEndTxn, CommitStep::DuringEndTxn]);
-        let is_long = self.dice.chance(60);
-        let lasts = if is_long { self.dice.ms(45_000, 80_000) } else { self.dice.ms(500, 12_000) };
-        let mut then = vec![self.soon_or_now(self.silent_node(lasts))];
-        if !is_long || self.dice.chance(20) {
+        if self.dice.chance(50) {
+            return self.when(self.step(step), Duration::ZERO, self.out_for_longer_than_a_transaction());
+        }
+        let mut then = vec![self.soon_or_now(self.silent_node(self.dice.ms(500, 12_000)))];
+        if self.dice.chance(75) {
             let change = if self.dice.chance(75) {
                 self.move_leader(MovedTopic::TransactionState)
             } else {
@@ -160,21 +166,35 @@ impl Scene<'_> {
         self.when(self.step(step), Duration::ZERO, then)
     }
 
+    /// A node stands still for longer than any transaction may last. What it was sent before the time-out would be read
+    /// before anything that came after it, so mostly all of it is lost meanwhile.
+    fn out_for_longer_than_a_transaction(&self) -> Vec<TimedFault> {
+        let (node, until_reset) = (self.node(), self.dice.ms(44_000, 60_000));
+        let lasts = until_reset + self.dice.ms(500, 15_000);
+        let mut then = vec![self.soon_or_now(Fault::PauseNode { node, lasts })];
+        if self.dice.chance(80) {
+            then.push(self.at(until_reset, Fault::ResetNode { node }));
+        }
+        then
+    }
+
     /// A stage is on its way for longer than its transaction lasts.
     fn late_stage(&self) -> Fault {
-        let lasts = if self.dice.chance(60) { self.dice.ms(8_000, 25_000) } else { self.dice.ms(25_000, 60_000) };
+        let lasts =
+            if self.dice.chance(60) { self.dice.ms(8_000, 25_000) } else { self.dice.ms(25_000, 60_000) };
         let (then, hold) = (vec![self.soon_or_now(self.silent_node(lasts))], Duration::ZERO);
-        match self.dice.between(0, 3) {
-            0 => {
+        match self.dice.between(0, 5) {
+            // Longer than a node waits for another, so that the stage is given up meanwhile.
+            0..=2 => {
+                let then = vec![self.silence(self.dice.ms(10_200, 25_000))];
                 self.when(Moment::NodeSends { request: Request::WriteShareGroupState }, hold, then)
             }
-            1 => {
+            3 => {
                 let request = Request::TxnShareAcknowledge;
                 self.when(Moment::WorkerSends { worker: self.worker, request }, hold, then)
             }
             _ => {
-                let step =
-                    self.dice.pick(&[CommitStep::BeforeStaging, CommitStep::BetweenStagedLeaders]);
+                let step = self.dice.pick(&[CommitStep::BeforeStaging, CommitStep::BetweenStagedLeaders]);
                 self.when(self.step(step), hold, then)
             }
         }
@@ -185,20 +205,26 @@ impl Scene<'_> {
         let step = self.dice.pick(&[CommitStep::BeforeEndTxn, CommitStep::DuringEndTxn]);
         let (node, lasts) = (self.node(), self.dice.ms(9_500, 13_000));
         let way = self.dice.pick(&[Way::Back, Way::Back, Way::Both]);
-        let cut = Fault::Cut { worker: self.worker, node, lasts, way };
-        let mut then = vec![self.soon_or_now(cut)];
+        let (moment, first) = if self.dice.chance(50) {
+            (self.sends_end(), self.silence(lasts))
+        } else {
+            let cut = Fault::Cut { worker: self.worker, node, lasts, way };
+            (self.step(step), self.soon_or_now(cut))
+        };
+        let mut then = vec![first];
         if self.dice.chance(60) {
             // Whoever drains does not open the next epoch: this one is followed by the last.
             let stop = Fault::StopWorker { worker: self.worker, down: self.dice.ms(1, 5_000) };
             then.push(self.at(self.dice.ms(1, 9_000), stop));
         }
-        self.when(self.step(step), Duration::ZERO, then)
+        self.when(moment, Duration::ZERO, then)
     }
 
     /// A transaction is open in the outcome partition while another replica starts.
     fn open_while_another_recovers(&self) -> Fault {
         let steps = [CommitStep::AfterOutcome, CommitStep::BeforeStaging, CommitStep::AfterStaging];
-        let other = self.dice.index(self.plan.workers.len());
+        let count = self.plan.workers.len();
+        let other = if count > 1 { (self.worker + 1 + self.dice.index(count - 1)) % count } else { 0 };
         let (down, power) = (self.dice.ms(1, 2_000), self.dice.chance(30));
         let kill = Fault::KillWorker { worker: other, down, power };
         let at = self.dice.ms(0, 3_000);
@@ -238,7 +264,11 @@ impl Scene<'_> {
             Request::AddPartitionsToTxn,
         ]);
         let hold = if self.dice.chance(60) { Duration::ZERO } else { self.dice.ms(1, 3_000) };
-        let mut then = vec![self.soon_or_now(self.broker_fault())];
+        let mut then = vec![if self.dice.chance(30) {
+            self.silence(self.dice.outage())
+        } else {
+            self.soon_or_now(self.broker_fault())
+        }];
         if self.dice.chance(30) {
             then.push(self.soon(self.broker_fault()));
         }

@@ -117,6 +117,8 @@ impl World {
                 self.bucket.set_weather(StoreWeather { delay_max, failed, answer_lost });
                 self.after(lasts, Action::Store(StoreWeather::default()));
             }
+            // Whose silence it is says a moment.
+            Fault::Silence { .. } => {}
             Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
         }
     }
@@ -133,11 +135,24 @@ impl World {
                 self.after(hold, Action::Release(gate));
             }
             for TimedFault { at, fault } in then {
-                if at.is_zero() {
-                    self.inject(fault).await;
-                } else {
-                    self.after(at, Action::Inject(fault));
+                match fault {
+                    Fault::Silence { lasts } => self.silence(&host, lasts),
+                    fault if at.is_zero() => self.inject(fault).await,
+                    fault => self.after(at, Action::Inject(fault)),
                 }
+            }
+        }
+    }
+
+    /// Nothing of `host` reaches a node but itself.
+    fn silence(&mut self, host: &Host, lasts: Duration) {
+        let silence = Fault::Silence { lasts };
+        self.trace.note(format!("fault: {silence:?}"));
+        *self.fault_counts.entry(silence.kind()).or_default() += 1;
+        for node in 0..self.nodes.count() {
+            let node = self.nodes.host(node);
+            if node != *host {
+                self.cut(host, &node, Way::There, lasts);
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use sharestream_base::ids::LeaderEpoch;
 use sharestream_wire::records::{BatchBuilder, BatchMeta};
 
 use super::*;
@@ -129,10 +130,12 @@ fn retention_never_drops_what_is_open() {
     append(&mut log, &batch(-1, -1, -1, false, 10)).unwrap();
     append(&mut log, &batch(1, 0, 0, true, 10)).unwrap();
     append(&mut log, &batch(-1, -1, -1, false, 10)).unwrap();
-    log.retain_bytes(1);
+    log.delete_before(log.start_that_keeps(1).unwrap());
     assert_eq!(log.ends().log_start, Offset(10));
+    assert_eq!(log.start_that_keeps(1), None);
+    assert_eq!(log.delete_before(Offset(25)).log_start, Offset(10), "nor does an administrator");
     log.append_marker(&marker(1, 1, true), 0, EPOCH).unwrap();
-    log.retain_bytes(1);
+    log.delete_before(log.start_that_keeps(1).unwrap());
     assert_eq!(log.ends().log_start, Offset(30), "the last batch stays");
 }
 

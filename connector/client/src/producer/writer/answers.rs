@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::{BatchWriter, Sent, Written};
 use crate::error::ErrorClass;
+use crate::security::Access;
 use crate::{Error, Result};
 
 impl BatchWriter {
@@ -73,6 +74,7 @@ impl BatchWriter {
         let topic = Arc::clone(&self.topics[self.slots[slot].topic].name);
         let partition = self.slots[slot].partition;
         let error = Error::from_answer(code, message, format_args!("write to {topic}/{partition}"));
+        let error = self.client.refused(error, &Access::topic("Write", &topic));
         let class = error.class();
         if class == ErrorClass::Success {
             if let Some(record_count) = self.slots[slot].queue.acknowledged(base_sequence) {

@@ -14,6 +14,7 @@ use super::ShareConsumer;
 use super::routing::ROUTE_PAUSE;
 use crate::client::Client;
 use crate::error::{ErrorClass, classify};
+use crate::security::Access;
 use crate::share::acknowledge::AckResult;
 use crate::share::acquired::ShareRecords;
 use crate::share::leader::{Answer, LeaderAnswer, SentBatches};
@@ -81,6 +82,7 @@ impl ShareConsumer {
             let message = response.error_message.as_ref().map(|message| message.as_str());
             let what = format!("share fetch of group '{}' from broker {node}", self.config.group);
             let error = Error::from_answer(response.error_code, message, what);
+            let error = self.client.refused(error, &Access::group("Read", &self.config.group));
             return self.fetch_refused(node, opening, error);
         }
         for endpoint in &response.node_endpoints {

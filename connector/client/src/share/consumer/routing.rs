@@ -99,6 +99,10 @@ impl ShareConsumer {
         }
         for (node, leader) in &mut self.leaders {
             leader.wanted = by_leader.remove(node).unwrap_or_default();
+            if leader.wanted.is_empty() {
+                // Nothing is asked of it any more: should it lead again, its time to recover begins anew.
+                (leader.retry_at, leader.backoff) = (None, None);
+            }
         }
         for (node, wanted) in by_leader {
             self.leaders.insert(node, Leader { wanted, ..Leader::default() });
@@ -125,8 +129,8 @@ impl ShareConsumer {
         Ok(())
     }
 
-    /// The pause before leaders are looked up again. There is no last one: while a partition has no leader the others are
-    /// read, and only the group takes it away.
+    /// The pause before leaders are looked up again. There is no last one: while a partition has no leader the
+    /// others are read, and only the group takes it away.
     fn next_route_pause(&mut self) -> Duration {
         let client = &self.client;
         let backoff = self.route_backoff.get_or_insert_with(|| client.backoff().starting_with(ROUTE_PAUSE));

@@ -269,11 +269,6 @@ impl Log {
         self.batches[usize::try_from(at.0).unwrap()].is_none()
     }
 
-    /// What is left.
-    pub(super) fn live_count(&self) -> usize {
-        self.batches.iter().flatten().count()
-    }
-
     /// One response of at most `count` batches.
     pub(super) fn read(&self, view: &mut View, count: usize) {
         let from = usize::try_from(view.next().0).unwrap();

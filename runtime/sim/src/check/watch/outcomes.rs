@@ -43,7 +43,10 @@ impl OutcomeWatch {
                     Ok(LogEntry::Owner(owner)) => {
                         self.owners.entry(owner.instance).or_default().push(owner.job_epoch);
                     }
-                    Ok(LogEntry::Mode(_) | LogEntry::Unknown) | Err(_) => {}
+                    Ok(
+                        LogEntry::Mode(_) | LogEntry::Floor(_) | LogEntry::Generation(_) | LogEntry::Unknown,
+                    )
+                    | Err(_) => {}
                 }
             }
         }

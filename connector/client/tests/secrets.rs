@@ -1,0 +1,109 @@
+//! Secrets are in no log, error, debug output or JSON. Alone in its process: it looks at all that is logged.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "security/fake.rs"]
+#[allow(dead_code, reason = "shared with the tests of TLS and SASL")]
+mod fake;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use fake::Broker;
+use sharestream_base::{Env, HostPort};
+use sharestream_client::{ClientConfig, SecuritySettings};
+use tracing_subscriber::fmt::MakeWriter;
+
+const SECRET: &str = "Tr0ub4dor-3-secret";
+
+fn broker() -> HostPort {
+    HostPort::new("broker", 9092)
+}
+
+fn config(properties: &[(&str, &str)]) -> ClientConfig {
+    let properties: BTreeMap<String, String> =
+        properties.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let security = SecuritySettings::from_properties(&properties).unwrap();
+    ClientConfig::with_bootstrap("broker:9092").unwrap().with_security(security)
+}
+
+#[derive(Clone, Default)]
+struct Everything(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Everything {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Everything {
+    type Writer = Everything;
+
+    fn make_writer(&'a self) -> Everything {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn a_secret_is_in_no_log_error_debug_output_or_json() {
+    let logged = Everything::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+        .with_writer(logged.clone())
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, SECRET).unwrap();
+    let mut shown = String::new();
+    for (mechanism, is_right) in [
+        ("PLAIN", true),
+        ("PLAIN", false),
+        ("SCRAM-SHA-256", true),
+        ("SCRAM-SHA-256", false),
+        ("OAUTHBEARER", true),
+        ("OAUTHBEARER", false),
+    ] {
+        let env = Env::seeded(1);
+        let known = if is_right { SECRET } else { "another" };
+        let users = BTreeMap::from([("alice", known.to_owned()), ("token", known.to_owned())]);
+        let _serving = Broker { offers: vec![mechanism], users, ..Broker::default() }.start(&env).await;
+        let mut properties = vec![("security.protocol", "SASL_PLAINTEXT"), ("sasl.mechanism", mechanism)];
+        match mechanism {
+            "OAUTHBEARER" => properties.push(("sasl.oauthbearer.token.file", file.to_str().unwrap())),
+            _ => properties
+                .extend([("sasl.username", "alice"), ("sasl.password.file", file.to_str().unwrap())]),
+        }
+        let config = config(&properties);
+        shown += &format!("{config:?} {}", serde_json::to_string(&config.security).unwrap());
+        match sharestream_client::Client::connect(env, config).await {
+            Ok(client) => {
+                assert!(is_right);
+                shown += &format!("{client:?} {:?}", client.admin().list_transactions().await.map(|_| ()));
+            }
+            Err(error) => {
+                assert!(!is_right, "{error}");
+                shown += &format!("{error} {error:?} {:?}", std::error::Error::source(&error));
+            }
+        }
+    }
+    let logged = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    assert!(logged.contains("connected"), "nothing was logged: {logged}");
+    assert!(shown.contains("sasl.password.file") && shown.contains("refused user 'alice'"), "{shown}");
+    let plain = BASE64.encode(format!("\0alice\0{SECRET}"));
+    let bytes = format!("{:?}", SECRET.as_bytes());
+    let bytes = bytes.trim_matches(['[', ']']);
+    for (place, text) in [("log", &logged), ("output", &shown)] {
+        for form in [SECRET, &BASE64.encode(SECRET), &plain, bytes] {
+            assert!(!text.contains(form), "'{form}' is in the {place}");
+        }
+    }
+}
