@@ -117,6 +117,18 @@ impl World {
                 self.bucket.set_weather(StoreWeather { delay_max, failed, answer_lost });
                 self.after(lasts, Action::Store(StoreWeather::default()));
             }
+            Fault::ResumeWorker { worker } => {
+                if let Some(incarnation) = &self.workers[worker].current {
+                    incarnation.gate.resume();
+                }
+            }
+            Fault::RollOut { worker } => {
+                if self.plan.ledger.is_some() {
+                    self.rolled_out = true;
+                    self.stop_worker(worker, Duration::from_millis(100));
+                }
+            }
+            Fault::ResetGroup => {}
             // Whose silence it is says a moment.
             Fault::Silence { .. } => {}
             Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
