@@ -145,8 +145,9 @@ impl<'a> JobRun<'a> {
     }
 
     /// Loads a little more, again and again, until the present worker or `other` ends as fenced; the one that is left is
-    /// the present worker then. A worker that is given no records has nothing to be fenced at.
-    pub(crate) async fn load_until_one_is_fenced(&mut self, mut other: Worker) {
+    /// the present worker then. A worker that is given no records has nothing to be fenced at. `replaced`: the present one
+    /// had taken the job before `other` woke, and must keep it.
+    pub(crate) async fn load_until_one_is_fenced(&mut self, mut other: Worker, replaced: bool) {
         for _ in 0..ROUNDS_MAX {
             self.loaded().await;
             let topic = format!("{}.in", self.name);
@@ -156,7 +157,8 @@ impl<'a> JobRun<'a> {
             self.records += PIECE;
             for _ in 0..ROUND_LOOKS {
                 if let Some(code) = self.worker.exit() {
-                    // The other has taken the job back: its next attempt is the younger incarnation.
+                    assert!(!replaced, "the older took the job back:\n{}", self.worker.last_words());
+                    // Both started at the same moment, and the other was the last to write its owner record.
                     std::mem::swap(&mut self.worker, &mut other);
                     return assert_fenced(code, &other);
                 }

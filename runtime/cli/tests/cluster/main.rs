@@ -7,7 +7,7 @@
 //! | `SHARESTREAM_CLUSTER_LAUNCHER` | script that starts Apache Kafka; without it these tests say so and pass | |
 //! | `SHARESTREAM_CLUSTER_VERSION` | version of Apache Kafka | 4.4.0 |
 //! | `SHARESTREAM_CLUSTER_PORT` | first of 30 ports | 29192 |
-//! | `SHARESTREAM_CLUSTER_MODE` | acknowledgement mode of the job | at-least-once |
+//! | `SHARESTREAM_CLUSTER_MODE` | acknowledgement mode of the job | ledger |
 //! | `SHARESTREAM_CLUSTER_LONG` | set: 100,000 records, 750 a transaction, three bounces of every kind | |
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -69,7 +69,7 @@ fn with_cluster(name: &str, test: impl AsyncFnOnce(&Cluster, JobRun<'_>)) {
         }
         let cluster = cluster.as_ref().expect("it was just started");
         cluster.heal().await;
-        let mode = setting("MODE").unwrap_or_else(|| "at-least-once".to_owned());
+        let mode = setting("MODE").unwrap_or_else(|| "ledger".to_owned());
         println!("{name}, {mode}, {:?}", size());
         let mut job = JobRun::start(cluster, name, &mode, size()).await;
         job.progress().await;
@@ -159,11 +159,12 @@ fn of_a_worker_that_stopped_and_the_one_that_took_over_one_is_fenced() {
             let next = job.another_worker();
             let stopped = std::mem::replace(&mut job.worker, next);
             // The first ones wait until the other has taken over; the last wakes while it does.
-            if bounce % 2 == 0 {
+            let waits = bounce % 2 == 0;
+            if waits {
                 job.progress_or_done().await;
             }
             stopped.resume().await;
-            job.load_until_one_is_fenced(stopped).await;
+            job.load_until_one_is_fenced(stopped, waits).await;
             job.progress_or_done().await;
         }
         job.finish(Duration::ZERO).await;
