@@ -128,7 +128,7 @@ impl World {
                     self.stop_worker(worker, Duration::from_millis(100));
                 }
             }
-            Fault::ResetGroup => {}
+            Fault::ResetGroup => self.begin_reset(),
             // Whose silence it is says a moment.
             Fault::Silence { .. } => {}
             Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
