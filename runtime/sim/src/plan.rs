@@ -238,7 +238,8 @@ pub enum Fault {
     },
     /// Every replica is stopped, the group is reset to a new replay generation, and they start again. Only in ledger mode.
     ResetGroup,
-    /// Nothing that the process of a moment sends, or has just sent, reaches another node. Only behind a moment.
+    /// What the process of a moment has just sent, and what it sends from then on, does not arrive: on the link of the
+    /// request that was the moment, or else on those to all nodes. Only behind a moment.
     Silence {
         /// How long.
         lasts: Duration,

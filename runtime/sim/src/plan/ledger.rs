@@ -206,9 +206,7 @@ impl Scene<'_> {
     fn unanswered_end(&self) -> Fault {
         let deadline = self.claim_deadline() * 2;
         let lasts = deadline + self.dice.ms(0, 4_000);
-        let node = self.dice.index(self.plan.nodes);
-        let cut = Fault::Cut { worker: self.worker, node, lasts, way: Way::There };
-        let mut then = vec![now(cut)];
+        let mut then = vec![now(Fault::Silence { lasts })];
         if self.dice.chance(50) {
             // What was on the way then is lost for good.
             let at = lasts.saturating_sub(Duration::from_millis(1));
@@ -225,13 +223,7 @@ impl Scene<'_> {
         } else {
             self.plan.group.lock_duration + self.dice.ms(0, 6_000)
         };
-        let node = self.dice.index(self.plan.nodes);
-        let silence = if self.dice.chance(50) {
-            Fault::Silence { lasts }
-        } else {
-            Fault::Cut { worker, node, lasts, way: Way::There }
-        };
-        let mut then = vec![now(silence)];
+        let mut then = vec![now(Fault::Silence { lasts })];
         if self.dice.chance(60) {
             let down = self.dice.ms(1, 20_000);
             then.push(TimedFault {
