@@ -57,6 +57,11 @@ impl Plan {
             None => AckMode::Transactional,
         }
     }
+
+    /// Whether the group is reset in the run.
+    pub fn resets_group(&self) -> bool {
+        self.ledger.is_some() && self.faults.iter().any(|timed| timed.fault == Fault::ResetGroup)
+    }
 }
 
 /// Settings of the share group.

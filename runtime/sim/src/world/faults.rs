@@ -137,7 +137,7 @@ impl World {
                     self.stop_worker(worker, Duration::from_millis(100));
                 }
             }
-            Fault::ResetGroup => {}
+            Fault::ResetGroup => self.begin_reset(),
             // Whose silence it is says a moment.
             Fault::Silence { .. } | Fault::LoseAnswer { .. } => {}
             Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
