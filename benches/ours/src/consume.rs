@@ -12,7 +12,7 @@ use sharestream_client::{AcknowledgeType, Client, ShareConsumer, ShareConsumerCo
 use crate::Brokers;
 
 /// A consumer that gets nothing for so long has come to the end.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// `consume`.
 #[derive(Args)]
@@ -129,6 +129,10 @@ async fn consume(client: Client, topic: String, group: String, count: Arc<Count>
                 let accept = AcknowledgeType::Accept;
                 consumer.acknowledge(partition.topic_id, partition.partition, first, last, accept);
             }
+        }
+        consumer.acknowledge_with_next_fetch();
+        for result in consumer.acknowledgement_results() {
+            anyhow::ensure!(result.error.is_none(), "an acknowledgement failed: {result:?}");
         }
         let now = count.clock.now();
         if records > 0 {

@@ -207,10 +207,12 @@ async fn staging_follows_source_leaders_that_moved_and_a_repeat_changes_nothing(
     session.begin().unwrap();
     let mut leaders = BTreeSet::new();
     let order = StagingOrder::OneByOne;
-    let staged = |node| {
-        leaders.insert(node);
-    };
-    session.stage_with(&acknowledgements, &metadata, order, staged).await.unwrap();
+    session
+        .stage_with(&acknowledgements, &metadata, order, |node| {
+            leaders.insert(node);
+        })
+        .await
+        .unwrap();
     assert!(leaders.len() > 1, "each leader is asked: {leaders:?}");
     // Every partition goes to another node; the session still believes in the old leaders.
     let cluster = world.broker.cluster();

@@ -1,7 +1,7 @@
 //! What the parts of one attempt tell each other beside the graph: the identity of each open epoch, the live epoch of
 //! each member, and (at least once) the decisions that may be acknowledged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +20,9 @@ pub(crate) struct Attempt {
     members: Mutex<BTreeMap<String, MetadataHandle>>,
     /// Committed, not yet acknowledged; by checkpoint, then member id.
     committed: Mutex<BTreeMap<CheckpointId, BTreeMap<String, Decisions>>>,
+    /// Incarnations of the owner records that this process wrote, or tried to write, and of those that it took over from.
+    /// Not forgotten between attempts: any other one was started after this process.
+    owners: Mutex<BTreeSet<String>>,
 }
 
 impl fmt::Debug for Attempt {
@@ -39,7 +42,23 @@ impl Attempt {
             identities: watch::Sender::new(Identities::new()),
             members: Mutex::default(),
             committed: Mutex::default(),
+            owners: Mutex::default(),
         })
+    }
+
+    /// True once an attempt of this process has begun to take the job.
+    pub(crate) fn has_owned(&self) -> bool {
+        !locked(&self.owners).is_empty()
+    }
+
+    /// Whether this owner is one of ours, or one that we followed.
+    pub(crate) fn knows_owner(&self, incarnation: &str) -> bool {
+        locked(&self.owners).contains(incarnation)
+    }
+
+    /// An owner that is ours from now on, or that we follow.
+    pub(crate) fn remember_owner(&self, incarnation: &str) {
+        locked(&self.owners).insert(incarnation.to_owned());
     }
 
     /// Forgets what an earlier attempt left.

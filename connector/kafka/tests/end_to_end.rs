@@ -90,7 +90,7 @@ fn planted_bugs_are_found() {
             // What is not staged stays locked; after a crash it comes again.
             let mut commits = job.control.status();
             let enough = commits.wait_for(|status| status.records_in >= RECORDS as u64 && status.commits > 0);
-            let _status = world.block_on(enough);
+            drop(world.block_on(enough));
             job.crash();
             let job = world.start(1, None);
             world.wait_until_caught_up(&job);

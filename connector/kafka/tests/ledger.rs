@@ -408,7 +408,7 @@ fn the_outcome_topic_stays_small_however_many_commits_there_were() {
         total += 2;
         let mut status = job.control.status();
         let sent = total as u64;
-        let _status = world.block_on(status.wait_for(|status| status.records_in >= sent));
+        drop(world.block_on(status.wait_for(|status| status.records_in >= sent)));
         let commits = job.control.status().borrow().commits;
         if commits >= wanted || clock.now() - looked_at > Duration::from_secs(2) {
             most = most.max(live_after_compaction(&world).values().sum());

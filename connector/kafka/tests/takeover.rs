@@ -256,3 +256,29 @@ async fn a_start_that_fails_after_it_has_lost_the_job_says_that_it_has_lost_it()
     }
     assert!(fenced_count > 0, "the other never came before the failure was known");
 }
+
+/// A process that slept, lost its locks and starts its next attempt must not take the job back from the one that replaced
+/// it.
+#[tokio::test]
+async fn an_attempt_after_another_process_has_taken_the_job_ends_as_fenced() {
+    let world = World::new(8).await;
+    let (older, newer) = (world.job().await, world.job().await);
+    older.commit_protocol(None).recover(request(1)).await.unwrap();
+    // As long as nobody else has come, a further attempt is welcome.
+    let mut again = older.commit_protocol(None);
+    again.check_not_replaced().await.unwrap();
+    again.recover(request(2)).await.unwrap();
+
+    newer.commit_protocol(None).recover(request(3)).await.unwrap();
+    let owner = world.owner().await;
+    let mut woken = older.commit_protocol(None);
+    assert_eq!(woken.check_not_replaced().await.unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(woken.recover(request(4)).await.unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(world.owner().await, owner, "nothing was written");
+
+    newer.commit_protocol(None).recover(request(5)).await.unwrap();
+    // A start by somebody's hand is the newest again.
+    let mut started = world.job().await.commit_protocol(None);
+    started.check_not_replaced().await.unwrap();
+    started.recover(request(6)).await.unwrap();
+}

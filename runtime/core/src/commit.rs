@@ -144,6 +144,12 @@ pub trait CommitProtocol: Send {
     /// section 2, Recovery). Errors: `Fenced`, `Corrupt`.
     async fn recover(&mut self, request: RecoverRequest) -> Result<LastCommitted>;
 
+    /// Asked before an attempt takes the job: errors with `Fenced` when somebody else has taken it since an earlier
+    /// attempt of the same process, which must then end. The default knows nothing of that. May read from the brokers.
+    async fn check_not_replaced(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// The highest incarnation of this (job, instance) that anything of it names, where no checkpoint store counts
     /// them. Asked before `recover`, so that the next incarnation gets a higher number. `None`, the default: there was
     /// none, or nobody knows. May read from the brokers.

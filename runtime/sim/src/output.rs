@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
 use sharestream_base::planted::Bug;
+use sharestream_core::commit::AckMode;
 use sharestream_sim::check::{Finding, Place};
 use sharestream_sim::explore::Explored;
 use sharestream_sim::plan::Plan;
@@ -150,7 +151,11 @@ impl Output {
             plan.record_count,
             plan.source_partitions,
             plan.busy_for.as_secs_f64(),
-            if plan.at_least_once { "at least once" } else { "transactional" }
+            match plan.mode() {
+                AckMode::AtLeastOnce => "at least once",
+                AckMode::Ledger => "ledger",
+                AckMode::Transactional => "transactional",
+            }
         ));
         for (index, fault) in whole.faults.iter().enumerate() {
             let left_out = if plan.faults.contains(fault) { "" } else { "  (left out)" };

@@ -4,13 +4,16 @@
 //! running the same plan with fewer faults.
 
 mod draw;
+mod ledger;
 mod scenes;
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sharestream_core::commit::CommitStep;
+use sharestream_core::commit::{AckMode, CommitStep};
+
+pub use ledger::LedgerPlan;
 
 /// Everything that a seed decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +35,9 @@ pub struct Plan {
     pub batches_per_transaction: u64,
     /// The job runs at least once, by choice: then doubled records are no finding, lost ones are.
     pub at_least_once: bool,
+    /// The job runs in ledger mode.
+    #[serde(default)]
+    pub ledger: Option<LedgerPlan>,
     /// Settings of the share group.
     pub group: GroupPlan,
     /// Replicas of the job.
@@ -40,6 +46,17 @@ pub struct Plan {
     pub yields: bool,
     /// What goes wrong, by time.
     pub faults: Vec<TimedFault>,
+}
+
+impl Plan {
+    /// The mode that replicas are started with, until a roll-out.
+    pub fn mode(&self) -> AckMode {
+        match self.ledger {
+            Some(_) => AckMode::Ledger,
+            None if self.at_least_once => AckMode::AtLeastOnce,
+            None => AckMode::Transactional,
+        }
+    }
 }
 
 /// Settings of the share group.
@@ -204,7 +221,20 @@ pub enum Fault {
         /// Delay up to this.
         delay_max: Duration,
     },
-    /// Nothing that the process of a moment sends, or has just sent, reaches another node. Only behind a moment.
+    /// A worker that stands still in a trap goes on before its time.
+    ResumeWorker {
+        /// Which worker.
+        worker: usize,
+    },
+    /// Replicas that start from now on run in transactional mode, and one is started again. Only in ledger mode.
+    RollOut {
+        /// Which worker is the first.
+        worker: usize,
+    },
+    /// Every replica is stopped, the group is reset to a new replay generation, and they start again. Only in ledger mode.
+    ResetGroup,
+    /// What the process of a moment has just sent, and what it sends from then on, does not arrive: on the link of the
+    /// request that was the moment, or else on those to all nodes. Only behind a moment.
     Silence {
         /// How long.
         lasts: Duration,
@@ -337,6 +367,9 @@ impl Fault {
             Fault::MoveLeader { .. } => "move-leader",
             Fault::StepClock { .. } => "step-clock",
             Fault::Store { .. } => "store",
+            Fault::ResumeWorker { .. } => "resume-worker",
+            Fault::RollOut { .. } => "roll-out",
+            Fault::ResetGroup => "reset-group",
             Fault::Silence { .. } => "silence",
             Fault::When { moment: Moment::Step { .. }, .. } => "at-step",
             Fault::When { .. } => "at-request",

@@ -33,6 +33,8 @@ pub(crate) struct Armed {
 pub(crate) struct Sprung {
     /// Who.
     pub(crate) host: Host,
+    /// To whom it had sent a request, if that was the moment.
+    pub(crate) to: Option<Host>,
     /// What holds it.
     pub(crate) gate: Arc<ProcessGate>,
     /// The trap.
@@ -83,20 +85,20 @@ impl Traps {
 
     /// A worker reached a step.
     pub(crate) fn at_step(&self, host: &Host, step: CommitStep) {
-        self.meet(host, |moment| match moment {
+        self.meet(host, None, |moment| match moment {
             Moment::Step { worker, step: awaited } => *awaited == step && is_worker(host, *worker),
             Moment::WorkerSends { .. } | Moment::NodeSends { .. } => false,
         });
     }
 
     /// A host writes to a connection that it has opened.
-    pub(crate) fn at_write(&self, from: &Host, bytes: &[u8]) {
+    pub(crate) fn at_write(&self, from: &Host, to: &Host, bytes: &[u8]) {
         if self.lock().armed.is_empty() {
             return;
         }
         for api_key in api_keys(bytes) {
             let is_it = |request: &Request| request.api_key() == api_key;
-            self.meet(from, |moment| match moment {
+            self.meet(from, Some(to), |moment| match moment {
                 Moment::Step { .. } => false,
                 Moment::WorkerSends { worker, request } => is_it(request) && is_worker(from, *worker),
                 Moment::NodeSends { request } => is_it(request) && from.starts_with("node-"),
@@ -104,13 +106,13 @@ impl Traps {
         }
     }
 
-    fn meet(&self, host: &Host, is_it: impl Fn(&Moment) -> bool) {
+    fn meet(&self, host: &Host, to: Option<&Host>, is_it: impl Fn(&Moment) -> bool) {
         let mut state = self.lock();
         let Some(index) = state.armed.iter().position(|armed| is_it(&armed.moment)) else { return };
         let Some(gate) = state.gates.get(host).cloned() else { return };
         gate.pause();
         let armed = state.armed.remove(index);
-        state.sprung.push(Sprung { host: Arc::clone(host), gate, armed });
+        state.sprung.push(Sprung { host: Arc::clone(host), to: to.cloned(), gate, armed });
         self.news.notify_one();
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Worker {
     pub(crate) env: Env,
     /// Settings of the replica.
     pub(crate) plan: WorkerPlan,
+    /// The mode that it is asked for.
+    pub(crate) mode: AckModeChoice,
     /// Name of the replica.
     pub(crate) instance: String,
     /// `host:port` of the brokers.
@@ -82,11 +84,11 @@ impl Worker {
         config.format = Format::Csv(CsvFormat { columns, ..CsvFormat::default() });
         config.dead_letter_topic = Some(DEAD_LETTERS.to_owned());
         config.outcome_topic = OUTCOMES.to_owned();
-        config.mode =
-            if plan.at_least_once { AckModeChoice::AtLeastOnce } else { AckModeChoice::Transactional };
+        config.mode = self.mode;
         config.max_poll_records = self.plan.poll_records;
         config.stage_separately = self.plan.stage_separately;
-        config.commit_deadline = END_TXN_MAX;
+        config.commit_deadline =
+            plan.ledger.as_ref().map_or(END_TXN_MAX, |ledger| ledger.commit_deadline);
         config.transaction_timeout = self.plan.checkpoint_interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
         config.group_configs = group_configs(plan);
         config

@@ -43,11 +43,14 @@ struct World {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FaultyFiles {
     world: Arc<Mutex<World>>,
+    /// Held by a test while no sync shall end.
+    pub(crate) sync_gate: Arc<Mutex<()>>,
 }
 
 #[derive(Debug)]
 struct FaultyFile {
     world: Arc<Mutex<World>>,
+    sync_gate: Arc<Mutex<()>>,
     id: u64,
 }
 
@@ -121,7 +124,7 @@ impl FaultyFiles {
             left.names.insert(path.clone(), id);
             left.durable_names.insert(path.clone(), id);
         }
-        FaultyFiles { world: Arc::new(Mutex::new(left)) }
+        FaultyFiles { world: Arc::new(Mutex::new(left)), ..FaultyFiles::default() }
     }
 
     /// The files as another process would find them after this one was killed now.
@@ -134,7 +137,7 @@ impl FaultyFiles {
             next: world.next,
             ..World::default()
         };
-        FaultyFiles { world: Arc::new(Mutex::new(copy)) }
+        FaultyFiles { world: Arc::new(Mutex::new(copy)), ..FaultyFiles::default() }
     }
 
     /// Changes one byte of a file, counted from its end.
@@ -197,7 +200,11 @@ impl Files for FaultyFiles {
                 id
             }
         };
-        Ok(Arc::new(FaultyFile { world: Arc::clone(&self.world), id }))
+        Ok(Arc::new(FaultyFile {
+            world: Arc::clone(&self.world),
+            sync_gate: Arc::clone(&self.sync_gate),
+            id,
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -256,6 +263,7 @@ impl LogFile for FaultyFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let _gate = self.sync_gate.lock().unwrap();
         let mut world = self.world.lock().unwrap();
         world.step()?;
         if world.fails(Failure::Sync) {

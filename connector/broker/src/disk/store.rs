@@ -31,8 +31,9 @@ pub(crate) struct Disk {
     policy: FsyncPolicy,
     journal: Mutex<Journal>,
     unsynced: Mutex<Unsynced>,
-    /// Held by the one that syncs for all who wait.
-    turn: tokio::sync::Mutex<()>,
+    /// Held on a blocking thread by the one that syncs for all who wait. Never across an await: a task of a paused node
+    /// would keep it from the others.
+    turn: Mutex<()>,
     failed: OnceLock<DiskFailed>,
     lock: Mutex<Option<LockGuard>>,
 }
@@ -93,7 +94,7 @@ impl Disk {
             policy,
             journal: Mutex::new(journal),
             unsynced: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
+            turn: Mutex::default(),
             failed: OnceLock::new(),
             lock: Mutex::new(Some(LockGuard(lock))),
         };
@@ -175,16 +176,19 @@ impl Disk {
     /// Syncs everything written by now, whatever the policy. Cancel safe: what was not synced is left to the next.
     pub(crate) async fn sync(self: &Arc<Self>) -> Result<(), DiskFailed> {
         let wanted = self.unsynced().written;
-        if self.unsynced().synced >= wanted {
+        if self.is_synced(wanted) {
             return Ok(());
         }
-        let _turn = self.turn.lock().await;
-        if self.unsynced().synced < wanted && self.failed.get().is_none() {
-            let disk = Arc::clone(self);
-            let work = run_blocking("fsync", move || disk.sync_all()).await;
-            if let Err(panic) = work {
-                self.fail("fsync", &io::Error::other(panic.to_string()));
+        let disk = Arc::clone(self);
+        let work = run_blocking("fsync", move || {
+            let _turn = disk.turn.lock().unwrap_or_else(PoisonError::into_inner);
+            // The one before may have synced for this one too.
+            if !disk.is_synced(wanted) && disk.failed.get().is_none() {
+                disk.sync_all();
             }
+        });
+        if let Err(panic) = work.await {
+            self.fail("fsync", &io::Error::other(panic.to_string()));
         }
         self.failed.get().cloned().map_or(Ok(()), Err)
     }
@@ -226,6 +230,10 @@ impl Disk {
             }
         }
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    fn is_synced(&self, wanted: u64) -> bool {
+        self.unsynced().synced >= wanted
     }
 
     fn unsynced(&self) -> MutexGuard<'_, Unsynced> {

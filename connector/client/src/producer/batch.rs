@@ -73,6 +73,11 @@ impl PartitionQueue {
         self.batches.iter().find(|batch| batch.state == BatchState::Sealed)
     }
 
+    /// True while an answer is awaited.
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.in_flight > 0
+    }
+
     /// The batch that [`PartitionQueue::ready`] showed has been sent.
     pub(super) fn sent(&mut self, base_sequence: i32) {
         if let Some(batch) = self.find(base_sequence, BatchState::Sealed) {

@@ -15,7 +15,7 @@ use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{ErrorKind, Instant};
 use sharestream_wire::records::{BatchBuilder, BatchMeta, Compression};
 
-use super::batch::PartitionQueue;
+use super::batch::{PartitionQueue, SealedBatch};
 use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::connection::Connection;
@@ -88,6 +88,8 @@ struct Slot {
     backoff: Option<Backoff>,
     /// Times that the first batch of this transaction was refused as not part of it.
     unverified_count: u32,
+    /// The producer id whose batches this partition is known to have taken, under whatever epoch.
+    known_to: Option<i64>,
 }
 
 /// A leader asks the coordinator before it takes the first batch of a transaction; the marker of the transaction
@@ -98,6 +100,16 @@ impl Slot {
     /// True when nothing was written under the present identity.
     fn is_untouched(&self) -> bool {
         self.builder.is_empty() && self.queue.next_sequence() == 0
+    }
+
+    /// The batch to send next, if one may be sent under this producer id.
+    ///
+    /// The first batch of a producer goes alone. A partition that knows nothing of a producer takes any sequence number
+    /// from it: were the first batch refused (a leader that is not ready yet) and the second one, on its heels, taken,
+    /// then the first could never follow.
+    fn ready(&self, producer_id: i64) -> Option<&SealedBatch> {
+        let alone = self.known_to != Some(producer_id) && self.queue.is_in_flight();
+        self.queue.ready().filter(|_| !alone && self.retry_at.is_none())
     }
 
     /// Counts a refusal; true when the batch may be offered again.
@@ -339,6 +351,7 @@ impl BatchWriter {
             retry_at: None,
             backoff: None,
             unverified_count: 0,
+            known_to: None,
         });
         Ok(slot)
     }

@@ -199,6 +199,40 @@ async fn partitions_that_nobody_has_are_refused_after_one_more_look() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_batch_of_a_producer_is_not_overtaken_when_a_leader_refuses_it() {
+    // As a leader does: while it is not ready it refuses, and of a producer that it does not know it takes any
+    // sequence number.
+    let (mut produce_count, mut next) = (0, None);
+    let fake = Fake::start(1, &[], move |seen| {
+        if !seen.is::<ProduceRequest>() {
+            return usual(seen);
+        }
+        produce_count += 1;
+        let header = batch_of(seen).header;
+        let code = match next {
+            _first if produce_count == 1 => KafkaError::NOT_LEADER_OR_FOLLOWER.0,
+            Some(next) if next != header.base_sequence => KafkaError::OUT_OF_ORDER_SEQUENCE_NUMBER.0,
+            Some(_) | None => 0,
+        };
+        if code == 0 {
+            next = Some(header.base_sequence + 1);
+        }
+        let answer = PartitionProduceResponse::default().with_error_code(code);
+        seen.answer(&produced(seen.header.api_version, answer))
+    })
+    .await;
+    let config = WriterConfig { batch_bytes_max: 1_024, ..WriterConfig::default() };
+    let mut producer = Producer::connect(fake.client.clone(), config).await.unwrap();
+    for _ in 0..6 {
+        producer.writer().append("t", ONE, 0, None, Some(&[7; 1_000]), &[]).await.unwrap();
+    }
+    producer.flush().await.unwrap();
+    let sequences: Vec<i32> =
+        fake.seen::<ProduceRequest>().iter().map(|seen| batch_of(seen).header.base_sequence).collect();
+    assert_eq!(sequences, [0, 0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_broker_that_advertises_an_address_out_of_reach_is_told_what_to_correct() {
     // Node 2 leads, and nobody listens where it says.
     let fake = Fake::start(1, &[], |seen| match seen.header.api_key {

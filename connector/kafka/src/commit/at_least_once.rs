@@ -66,6 +66,10 @@ impl CommitProtocol for AtLeastOnceCommit {
         self.transactions.recover(request).await
     }
 
+    async fn check_not_replaced(&mut self) -> Result<()> {
+        self.transactions.check_not_replaced().await
+    }
+
     async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
         self.transactions.last_job_epoch().await
     }

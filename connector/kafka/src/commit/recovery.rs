@@ -71,13 +71,7 @@ impl Ownership {
         let Ownership { job, instance, .. } = self;
         match log.owner(job, instance) {
             Some(owner) if owner.incarnation == self.incarnation => Ok(()),
-            Some(owner) => Err(Error::new(
-                ErrorKind::Fenced,
-                format!(
-                    "{job}/{instance} was started again (owner {} since {} ms); give the second copy another instance",
-                    owner.incarnation, owner.since_ms
-                ),
-            )),
+            Some(owner) => Err(replaced(job, instance, owner)),
             None => Err(Error::new(
                 ErrorKind::Corrupt,
                 format!("{} has lost the owner record of {job}/{instance}", self.topic.name),
@@ -91,6 +85,17 @@ impl Ownership {
         let ownership = self.clone();
         async move { !ownership.check().await.is_err_and(|error| error.kind() == ErrorKind::Fenced) }.boxed()
     }
+}
+
+fn replaced(job: &str, instance: &str, owner: &OwnerRecord) -> Error {
+    let OwnerRecord { incarnation, since_ms, .. } = owner;
+    Error::new(
+        ErrorKind::Fenced,
+        format!(
+            "{job}/{instance} was started again (owner {incarnation} since {since_ms} ms); give the second copy another \
+             instance"
+        ),
+    )
 }
 
 /// Methods take `&mut self` also where they change nothing: a writer's answers can be sent to another thread, not shared
@@ -154,7 +159,9 @@ impl Transactions {
     /// Writes who we are, before the transactional ids are taken; gives what to look for afterwards.
     async fn take_ownership(&mut self, job_epoch: JobEpoch) -> Result<Ownership> {
         let (log, from) = self.read_log().await?;
+        self.check_not_replaced_in(&log)?;
         let (job, instance) = (self.config.job.clone(), self.config.instance.clone());
+        let followed = log.owner(&job, &instance).map(|owner| owner.incarnation.clone());
         let earlier_ids = log.transactional_ids(&job, &instance);
         // Who takes over before we have fenced them must do it, and may not see the records that we have seen.
         let own = (0..SLOT_COUNT).map(|slot| self.config.transactional_id(slot));
@@ -170,9 +177,33 @@ impl Transactions {
             transactional_ids,
         };
         let value = owner.encode().map_err(|error| bug("owner record").with_source(error))?;
+        // Before it is written: an answer that is lost must not make us a stranger to our own record.
+        for known in followed.iter().chain([&owner.incarnation]) {
+            self.attempt().remember_owner(known);
+        }
         self.write_alone(&owner.key(), &value, "write the owner record").await?;
         let (client, topic) = (self.client.clone(), self.config.outcome_topic.clone());
         Ok(Ownership { client, topic, job, instance, incarnation: owner.incarnation, from, earlier_ids })
+    }
+
+    /// Errors: `Fenced` when somebody has started the job since an earlier attempt of this process had it. Asked before
+    /// another attempt takes anything: it would take the job back, and the two could take turns for ever.
+    pub(crate) async fn check_not_replaced(&mut self) -> Result<()> {
+        if !self.attempt().has_owned() {
+            return Ok(());
+        }
+        let (log, _) = self.read_log().await?;
+        self.check_not_replaced_in(&log)
+    }
+
+    fn check_not_replaced_in(&self, log: &OutcomeLog) -> Result<()> {
+        let (job, instance) = (&self.config.job, &self.config.instance);
+        match log.owner(job, instance) {
+            Some(owner) if self.attempt().has_owned() && !self.attempt().knows_owner(&owner.incarnation) => {
+                Err(replaced(job, instance, owner))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The highest incarnation that an owner record or an outcome of this replica names.

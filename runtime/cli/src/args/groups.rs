@@ -23,6 +23,8 @@ pub(crate) enum GroupCommand {
     Reset(GroupResetArgs),
     /// Delete a share group without members, with everything it has decided
     Delete(GroupDeleteArgs),
+    /// Take a share group without members back from transactional to ledger mode
+    Ledger(GroupLedgerArgs),
 }
 
 /// `sharestream group list`.
@@ -80,6 +82,19 @@ pub(crate) struct GroupResetArgs {
 pub(crate) struct GroupDeleteArgs {
     /// Share group; it must have no members
     pub(crate) group: String,
+    /// Where the brokers are.
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// `sharestream group ledger`.
+#[derive(Debug, Args)]
+pub(crate) struct GroupLedgerArgs {
+    /// Share group; it must have no members
+    pub(crate) group: String,
+    /// Outcome topic of the job
+    #[arg(long, value_name = "TOPIC", default_value = "sharestream.outcomes")]
+    pub(crate) outcome_topic: String,
     /// Where the brokers are.
     #[command(flatten)]
     pub(crate) connection: Connection,

@@ -1,4 +1,4 @@
-//! `sharestream group list|describe|reset|delete`.
+//! `sharestream group list|describe|reset|delete|ledger`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,9 @@ use sharestream_client::{
 use sharestream_kafka::ledger;
 
 use super::topic::connect;
-use crate::args::groups::{GroupCommand, GroupDeleteArgs, GroupDescribeArgs, GroupListArgs, GroupResetArgs};
+use crate::args::groups::{
+    GroupCommand, GroupDeleteArgs, GroupDescribeArgs, GroupLedgerArgs, GroupListArgs, GroupResetArgs,
+};
 use crate::exit::Exit;
 use crate::failure::Refused;
 use crate::output;
@@ -24,6 +26,7 @@ pub(crate) async fn run(env: Env, command: GroupCommand) -> anyhow::Result<Exit>
         GroupCommand::Describe(args) => describe(env, args).await,
         GroupCommand::Reset(args) => reset(env, args).await,
         GroupCommand::Delete(args) => delete(env, args).await,
+        GroupCommand::Ledger(args) => to_ledger(env, args).await,
     }
 }
 
@@ -262,6 +265,13 @@ async fn delete(env: Env, args: GroupDeleteArgs) -> anyhow::Result<Exit> {
     described(&admin, &args.group).await?;
     admin.delete_share_group(&args.group).await?;
     output::line(&format!("deleted share group {}", args.group));
+    Ok(Exit::Done)
+}
+
+async fn to_ledger(env: Env, args: GroupLedgerArgs) -> anyhow::Result<Exit> {
+    let client = connect(env, &args.connection).await?;
+    ledger::return_to_ledger(&client, &args.outcome_topic, &args.group).await?;
+    output::line(&format!("group {} is in ledger mode", args.group));
     Ok(Exit::Done)
 }
 

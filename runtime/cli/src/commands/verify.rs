@@ -65,6 +65,18 @@ fn print(report: &Report, show: usize) {
         vec!["open transactions".to_owned(), number(report.open_transactions)],
     ];
     output::line(&output::table(&[], rows));
+    if report.below_floor > 0 {
+        let count = number(report.below_floor);
+        output::line(&format!(
+            "note: {count} offsets lie below the ledger's floors: their effects tell what was decided"
+        ));
+    }
+    if report.unacknowledged > 0 {
+        let count = number(report.unacknowledged);
+        output::line(&format!(
+            "note: {count} decided offsets are acknowledged when they are delivered again"
+        ));
+    }
     for note in &report.notes {
         output::line(&format!("note: {note}"));
     }

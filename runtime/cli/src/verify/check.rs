@@ -82,9 +82,10 @@ pub(crate) fn check(facts: &Facts) -> Report {
         let dead_letters = dead_letters.get(&partition.source).map_or(&[][..], Vec::as_slice);
         let mut window = window(partition, claims, outputs, dead_letters);
         apply_claims(&mut window, claims, facts.exactly_once, &mut report);
-        apply_effects(&mut window, outputs, Kind::Output, &mut report);
-        apply_effects(&mut window, dead_letters, Kind::DeadLetter, &mut report);
-        judge(&window, facts.has_dead_letter_topic, &mut report);
+        apply_effects(&mut window, outputs, (Kind::Output, facts.replays), &mut report);
+        apply_effects(&mut window, dead_letters, (Kind::DeadLetter, facts.replays), &mut report);
+        decide_below_floor(&mut window, facts.has_dead_letter_topic, &mut report);
+        judge(&window, facts, &mut report);
     }
     note_strangers(facts, &mut report);
     report
@@ -112,7 +113,7 @@ fn window<'a>(
     let base = effects().chain(claims.iter().map(|claim| claim.first)).min().unwrap_or(facts.initial);
     let base = base.min(facts.initial).max(0);
     let end = effects().chain(claims.iter().map(|claim| claim.last)).max().map_or(base, |last| last + 1);
-    let end = end.max(facts.start_offset).max(known_end);
+    let end = end.max(facts.start_offset).max(facts.floor).max(known_end);
     let length = usize::try_from(end - base).unwrap_or(0);
     Window { facts, base, fates: vec![Fate::default(); length] }
 }
@@ -176,7 +177,13 @@ enum Kind {
 }
 
 /// `effects` are sorted by source offset and ordinal, so copies are neighbours.
-fn apply_effects(window: &mut Window<'_>, effects: &[&Effect], kind: Kind, report: &mut Report) {
+/// Where a group was reset, `replays` further copies are what was wanted.
+fn apply_effects(
+    window: &mut Window<'_>,
+    effects: &[&Effect],
+    (kind, replays): (Kind, u32),
+    report: &mut Report,
+) {
     let mut index = 0;
     while index < effects.len() {
         let first = effects[index];
@@ -184,7 +191,8 @@ fn apply_effects(window: &mut Window<'_>, effects: &[&Effect], kind: Kind, repor
             .iter()
             .take_while(|effect| (effect.offset, effect.ordinal) == (first.offset, first.ordinal))
             .count();
-        if copies > 1 {
+        let wanted = 1 + usize::try_from(replays).unwrap_or(usize::MAX - 1);
+        if copies > wanted {
             let fault = match kind {
                 Kind::Output => Fault::OutputDoubled,
                 Kind::DeadLetter => Fault::DeadLetterDoubled,
@@ -193,7 +201,7 @@ fn apply_effects(window: &mut Window<'_>, effects: &[&Effect], kind: Kind, repor
                 effects[index..index + copies].iter().take(3).map(|effect| effect.at.to_string()).collect();
             let mut violation = window.violation(fault, first.offset);
             violation.detail = Some(format!("at {}", places.join(", ")));
-            report.violated(violation, copies as u64 - 1);
+            report.violated(violation, (copies - wanted) as u64);
         }
         if let Some(fate) = window.fate(first.offset) {
             match kind {
@@ -208,8 +216,31 @@ fn apply_effects(window: &mut Window<'_>, effects: &[&Effect], kind: Kind, repor
     }
 }
 
-fn judge(window: &Window<'_>, has_dead_letter_topic: bool, report: &mut Report) {
+/// Below the floor every offset is decided, and its claim may have been removed: then the effects stand for it.
+fn decide_below_floor(window: &mut Window<'_>, has_dead_letter_topic: bool, report: &mut Report) {
+    for offset in window.facts.initial..window.facts.floor {
+        let expected = window.expected(offset);
+        let Some(fate) = window.fate(offset) else { continue };
+        report.below_floor += 1;
+        if fate.claims > 0 {
+            continue;
+        }
+        let decision = match expected {
+            _ if fate.dead_letters > 0 => Decision::Reject,
+            // Without a dead letter topic it leaves no trace.
+            Expected::Rejected if fate.outputs == 0 && !has_dead_letter_topic => Decision::Reject,
+            Expected::NoRecord if fate.outputs == 0 => Decision::Gap,
+            Expected::NoRecord | Expected::Rejected | Expected::Rows { .. } => Decision::Accept,
+        };
+        fate.decision = Some(decision);
+        fate.accepted |= decision == Decision::Accept;
+        fate.rejected |= decision == Decision::Reject;
+    }
+}
+
+fn judge(window: &Window<'_>, all: &Facts, report: &mut Report) {
     let facts = window.facts;
+    let has_dead_letter_topic = all.has_dead_letter_topic;
     for (index, fate) in window.fates.iter().enumerate() {
         let offset = window.base + i64::try_from(index).unwrap_or(i64::MAX);
         let expected = window.expected(offset);
@@ -257,7 +288,7 @@ fn judge(window: &Window<'_>, has_dead_letter_topic: bool, report: &mut Report) 
             }
         }
     }
-    judge_share_state(window, report);
+    judge_share_state(window, all.has_ledger, report);
 }
 
 fn judge_accepted(fate: &Fate, expected: Expected, violated: &mut impl FnMut(Fault)) {
@@ -274,8 +305,9 @@ fn judge_accepted(fate: &Fate, expected: Expected, violated: &mut impl FnMut(Fau
     }
 }
 
-/// The decided prefix must lie below the start offset: an outcome is committed together with its acknowledgements.
-fn judge_share_state(window: &Window<'_>, report: &mut Report) {
+/// The decided prefix must lie below the start offset where an outcome is committed together with its acknowledgements.
+/// In ledger mode they follow, and may fail: then they are made when the records come again.
+fn judge_share_state(window: &Window<'_>, has_ledger: bool, report: &mut Report) {
     let mut offset = window.facts.start_offset_after.max(window.base);
     while let Some(fate) =
         usize::try_from(offset - window.base).ok().and_then(|index| window.fates.get(index))
@@ -283,7 +315,11 @@ fn judge_share_state(window: &Window<'_>, report: &mut Report) {
         if fate.decision.is_none() {
             break;
         }
-        report.violated(window.violation(Fault::OutcomeNotAcknowledged, offset), 1);
+        if has_ledger {
+            report.unacknowledged += 1;
+        } else {
+            report.violated(window.violation(Fault::OutcomeNotAcknowledged, offset), 1);
+        }
         offset += 1;
     }
 }

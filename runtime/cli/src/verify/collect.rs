@@ -14,7 +14,7 @@ use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_client::{Client, OffsetSpec, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::SourcePartition;
-use sharestream_kafka::outcome::{LogEntry, OutcomeRecord};
+use sharestream_kafka::outcome::{FloorRecord, LogEntry, OutcomeRecord, ReplayGeneration};
 use sharestream_kafka::provenance::Provenance;
 use sharestream_kafka::{AckModeChoice, KafkaJobConfig};
 use sharestream_wire::records::RecordView;
@@ -41,7 +41,8 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
     let mut notes = Vec::new();
     let sources = topics(client, &job.source.topics).await?;
     let before = start_offsets(client, &job.source.group, &sources).await?;
-    let outcomes = committed_outcomes(client, &config).await?;
+    let mut ledger = Ledger::default();
+    let outcomes = committed_outcomes(client, &config, &mut ledger).await?;
     settle_transactions(client, &config, settle).await?;
     let outputs = effects(client, &job.sink.topic, &mut notes).await?;
     let dead_letters = match &job.dead_letter_topic {
@@ -49,9 +50,11 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
         None => Vec::new(),
     };
     settle_transactions(client, &config, settle).await?;
-    let mut claims = claims(&config.outcome_topic, &outcomes, false);
-    claims.extend(later_claims(client, &config, &outcomes, &mut notes).await?);
+    let later = later_outcomes(client, &config, &outcomes, &mut ledger, &mut notes).await?;
+    let mut claims = claims(&config.outcome_topic, &outcomes, ledger.generation, false);
+    claims.extend(self::claims(&config.outcome_topic, &later, ledger.generation, true));
     let claims = claims;
+    ledger.note(&mut notes);
     let mut recompute = Recompute::new(job, &sources)?;
     let mut partitions = Vec::new();
     for topic in &sources {
@@ -59,12 +62,15 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
         for (partition, log_start) in first {
             let source = SourcePartition { topic_id: topic.topic_id, partition };
             let start = before.get(&source).copied();
-            let initial = initial(job, &claims, source, log_start, start, &mut notes, &topic.name);
+            let floor = ledger.floors.get(&source);
+            let told = floor.map(|floor| floor.initial).or(start);
+            let initial = initial(job, &claims, source, log_start, told, &mut notes, &topic.name);
             let expected = expected(client, &mut recompute, topic, source, initial).await?;
             partitions.push(PartitionFacts {
                 topic: topic.name.clone(),
                 source,
                 initial: initial.0,
+                floor: floor.map_or(0, |floor| floor.floor.0),
                 start_offset: start.unwrap_or(initial).0,
                 start_offset_after: 0,
                 expected,
@@ -74,6 +80,8 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
     settle_start_offsets(client, job, &sources, &claims, &mut partitions, settle).await?;
     let open_transactions = open_transactions(client, &config, &outcomes, &mut notes).await?;
     let facts = Facts {
+        has_ledger: outcomes.iter().chain(&later).any(|outcome| outcome.record.mode == AckMode::Ledger),
+        replays: ledger.generation.0,
         exactly_once: promises_exactly_once(&config, &outcomes, &mut notes),
         has_dead_letter_topic: job.dead_letter_topic.is_some(),
         partitions,
@@ -141,8 +149,55 @@ struct Outcome {
     record: OutcomeRecord,
 }
 
+/// What the outcome topic says of a group in ledger mode beside its claims.
+#[derive(Default)]
+struct Ledger {
+    /// The newest replay generation.
+    generation: ReplayGeneration,
+    /// Its highest floors.
+    floors: BTreeMap<SourcePartition, FloorRecord>,
+}
+
+impl Ledger {
+    fn begin(&mut self, generation: ReplayGeneration) {
+        if generation > self.generation {
+            self.generation = generation;
+            self.floors.clear();
+        }
+    }
+
+    fn raise(&mut self, floor: FloorRecord) {
+        self.begin(floor.generation);
+        let known = self.floors.get(&floor.source());
+        if floor.generation == self.generation && known.is_none_or(|known| known.floor < floor.floor) {
+            self.floors.insert(floor.source(), floor);
+        }
+    }
+
+    fn note(&self, notes: &mut Vec<String>) {
+        if self.generation.0 > 0 {
+            notes.push(format!(
+                "the group was reset {} times: effects of before are there as well, and are right",
+                self.generation
+            ));
+        }
+        for floor in self.floors.values().filter(|floor| floor.passed > 0) {
+            notes.push(format!(
+                "{}[{}]: {} offsets below the floor {} were passed without a claim: retention, aborted transactions, \
+                 the delivery limit of the broker, or a foreign consumer",
+                floor.topic, floor.partition, floor.passed, floor.floor
+            ));
+        }
+    }
+}
+
 /// The outcomes of the group, of every job and instance in it.
-async fn outcomes(client: &Client, config: &KafkaJobConfig, scan: Scan) -> anyhow::Result<Vec<Outcome>> {
+async fn outcomes(
+    client: &Client,
+    config: &KafkaJobConfig,
+    scan: Scan,
+    ledger: &mut Ledger,
+) -> anyhow::Result<Vec<Outcome>> {
     let topic = &config.outcome_topic;
     let mut outcomes = Vec::new();
     let read = |partition: PartitionIndex, record: &RecordView<'_>| -> anyhow::Result<()> {
@@ -153,12 +208,17 @@ async fn outcomes(client: &Client, config: &KafkaJobConfig, scan: Scan) -> anyho
             LogEntry::Outcome(found) if found.group == config.group => {
                 outcomes.push(Outcome { partition, offset: record.offset, record: *found });
             }
-            LogEntry::Outcome(_)
-            | LogEntry::Mode(_)
-            | LogEntry::Owner(_)
-            | LogEntry::Floor(_)
-            | LogEntry::Generation(_)
-            | LogEntry::Unknown => {}
+            LogEntry::Outcome(_) | LogEntry::Mode(_) | LogEntry::Owner(_) | LogEntry::Unknown => {}
+            LogEntry::Floor(floor) => {
+                if floor.group == config.group {
+                    ledger.raise(floor);
+                }
+            }
+            LogEntry::Generation(begun) => {
+                if begun.group == config.group {
+                    ledger.begin(begun.generation);
+                }
+            }
         }
         Ok(())
     };
@@ -168,22 +228,28 @@ async fn outcomes(client: &Client, config: &KafkaJobConfig, scan: Scan) -> anyho
     Ok(outcomes)
 }
 
-async fn committed_outcomes(client: &Client, config: &KafkaJobConfig) -> anyhow::Result<Vec<Outcome>> {
-    outcomes(client, config, Scan::Committed).await
+async fn committed_outcomes(
+    client: &Client,
+    config: &KafkaJobConfig,
+    ledger: &mut Ledger,
+) -> anyhow::Result<Vec<Outcome>> {
+    outcomes(client, config, Scan::Committed, ledger).await
 }
 
-/// Claims of outcomes that were committed while the effects were read. Reads the topic raw as well, for the note.
-async fn later_claims(
+/// Outcomes that were committed while the effects were read. Reads the topic raw as well, for the note. Floors that were
+/// raised meanwhile count: claims that they cover may have been removed under the first reading.
+async fn later_outcomes(
     client: &Client,
     config: &KafkaJobConfig,
     known: &[Outcome],
+    ledger: &mut Ledger,
     notes: &mut Vec<String>,
-) -> anyhow::Result<Vec<Claim>> {
+) -> anyhow::Result<Vec<Outcome>> {
     let is_known = |outcome: &Outcome| {
         known.iter().any(|known| (known.partition, known.offset) == (outcome.partition, outcome.offset))
     };
-    let mut now = committed_outcomes(client, config).await?;
-    let raw = outcomes(client, config, Scan::Raw).await?;
+    let mut now = committed_outcomes(client, config, ledger).await?;
+    let raw = outcomes(client, config, Scan::Raw, &mut Ledger::default()).await?;
     let given_up = raw.len().saturating_sub(now.len());
     if given_up > 0 {
         notes.push(format!(
@@ -191,10 +257,11 @@ async fn later_claims(
         ));
     }
     now.retain(|outcome| !is_known(outcome));
-    Ok(claims(&config.outcome_topic, &now, true))
+    Ok(now)
 }
 
-fn claims(topic: &str, outcomes: &[Outcome], late: bool) -> Vec<Claim> {
+/// Claims of older generations explain effects, but say nothing about the records as they are wanted now.
+fn claims(topic: &str, outcomes: &[Outcome], generation: ReplayGeneration, late: bool) -> Vec<Claim> {
     let topic: Arc<str> = Arc::from(topic);
     let mut claims = Vec::new();
     for outcome in outcomes {
@@ -208,7 +275,7 @@ fn claims(topic: &str, outcomes: &[Outcome], late: bool) -> Vec<Claim> {
                 first: range.first.0,
                 last: range.last.0,
                 decision: range.decision,
-                late,
+                late: late || outcome.record.generation < generation,
             }));
         }
     }

@@ -47,6 +47,8 @@ pub(crate) struct PartitionFacts {
     pub(crate) source: SourcePartition,
     /// First offset that the group was to process.
     pub(crate) initial: i64,
+    /// Ledger mode: everything below is decided, and the claims that decided it may have been removed; else 0.
+    pub(crate) floor: i64,
     /// Share-partition start offset, read *before* the outcome topic: everything below it is final.
     pub(crate) start_offset: i64,
     /// The same, read *after* the outcome topic and after waiting for it: every decided prefix is below it.
@@ -106,6 +108,10 @@ pub(crate) struct OpenTransaction {
 pub(crate) struct Facts {
     /// True when the job promises exactly once; then deciding an offset twice is a fault of its own.
     pub(crate) exactly_once: bool,
+    /// True when outcomes were committed in ledger mode: there an acknowledgement may come later than its commit.
+    pub(crate) has_ledger: bool,
+    /// How often the group was reset so that its records were wanted again: so many further effects are right.
+    pub(crate) replays: u32,
     /// True when the job has a dead letter topic; else a rejected record leaves no trace.
     pub(crate) has_dead_letter_topic: bool,
     /// Source partitions.

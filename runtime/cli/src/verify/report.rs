@@ -155,6 +155,11 @@ pub(crate) struct Report {
     pub(crate) wrong: u64,
     /// Offsets that more than one committed outcome decided on; a violation only where exactly once is promised.
     pub(crate) decided_twice: u64,
+    /// Offsets below the floors of a ledger, whose claims may be gone: their effects alone tell what was decided.
+    pub(crate) below_floor: u64,
+    /// Offsets at the start offset that a committed outcome decided on and the group still holds; in ledger mode no
+    /// violation: whoever gets them next acknowledges them as decided.
+    pub(crate) unacknowledged: u64,
     /// Transactions of the job neither committed nor aborted.
     pub(crate) open_transactions: u64,
     /// Those of them that are open longer than their time-out allows; only these are a violation.

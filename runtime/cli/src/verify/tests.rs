@@ -34,11 +34,14 @@ fn right() -> Facts {
     ];
     Facts {
         exactly_once: true,
+        has_ledger: false,
+        replays: 0,
         has_dead_letter_topic: true,
         partitions: vec![PartitionFacts {
             topic: Arc::from("flights"),
             source: source(),
             initial: 0,
+            floor: 0,
             start_offset: 8,
             start_offset_after: 8,
             expected,
@@ -241,4 +244,56 @@ fn a_doubled_output_is_placed_where_a_reader_finds_it() {
         text,
         "flights[3] offset 2: doubled: its output is there more than once (at delayed[0]@20, delayed[0]@99)"
     );
+}
+
+/// The right run in ledger mode: claims below 7 were removed under a floor, the last acknowledgement is on its way.
+fn with_ledger() -> Facts {
+    let mut facts = right();
+    facts.has_ledger = true;
+    facts.partitions[0].floor = 7;
+    facts.partitions[0].start_offset = 7;
+    facts.partitions[0].start_offset_after = 7;
+    facts.claims.retain(|claim| claim.first == 7);
+    facts
+}
+
+#[test]
+fn below_a_floor_the_effects_tell_what_was_decided() {
+    let report = check(&with_ledger());
+    assert!(report.is_right(), "{:?}", report.violations);
+    assert_eq!((report.records_in, report.remaining, report.below_floor), (7, 2, 7));
+    assert_eq!(report.unacknowledged, 1, "decided, and the group still holds it");
+}
+
+#[test]
+fn below_a_floor_an_effect_that_is_missing_or_doubled_is_found() {
+    let mut facts = with_ledger();
+    facts.outputs.remove(1);
+    facts.outputs.push(Effect { at: place("delayed", 900), ..output(2, 0) });
+    facts.dead_letters.clear();
+    let report = check(&facts);
+    let found: Vec<(Fault, i64)> =
+        report.violations.iter().map(|violation| (violation.fault, violation.first)).collect();
+    let expected = [(Fault::OutputDoubled, 2), (Fault::OutputMissing, 1), (Fault::FaultyRecordAccepted, 5)];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn below_a_floor_a_record_has_an_output_or_a_dead_letter_and_not_both() {
+    let mut facts = with_ledger();
+    facts.dead_letters.push(Effect { at: place("rejected", 1), ..output(0, 0) });
+    let report = check(&facts);
+    assert_eq!(report.violations.len(), 1, "{:?}", report.violations);
+    assert_eq!(report.violations[0].fault, Fault::OutputWithoutOutcome);
+}
+
+#[test]
+fn records_that_were_wanted_again_may_be_there_twice_and_not_three_times() {
+    let mut facts = right();
+    facts.replays = 1;
+    let again = |offset: i64| Effect { at: place("delayed", 900 + offset), ..output(1, 0) };
+    facts.outputs.push(again(0));
+    assert!(check(&facts).is_right());
+    facts.outputs.push(again(1));
+    assert_eq!(check(&facts).doubled, 1);
 }

@@ -25,7 +25,7 @@ const PIECE: usize = 250;
 const PIECE_PAUSE: Duration = Duration::from_millis(50);
 /// Longest wait until everything is processed after the last fault.
 const CAUGHT_UP_MAX: Duration = Duration::from_secs(180);
-/// Rounds of [`JobRun::load_until_it_ends`], and looks of each at the worker.
+/// Rounds of [`JobRun::load_until_one_is_fenced`], and looks of each at the workers.
 const ROUNDS_MAX: usize = 20;
 const ROUND_LOOKS: usize = 50;
 /// The transaction time-out of a job with the example's interval (`settings::kafka_config`).
@@ -144,9 +144,10 @@ impl<'a> JobRun<'a> {
         assert!(longest <= bound, "a transaction was open for {longest:?}, more than {bound:?}");
     }
 
-    /// Loads a little more, again and again, until `worker` ends by itself; gives its exit code. A worker that is
-    /// given no records has nothing to be fenced at.
-    pub(crate) async fn load_until_it_ends(&mut self, worker: &mut Worker) -> i32 {
+    /// Loads a little more, again and again, until the present worker or `other` ends as fenced; the one that is left is
+    /// the present worker then. A worker that is given no records has nothing to be fenced at. `replaced`: the present one
+    /// had taken the job before `other` woke, and must keep it.
+    pub(crate) async fn load_until_one_is_fenced(&mut self, mut other: Worker, replaced: bool) {
         for _ in 0..ROUNDS_MAX {
             self.loaded().await;
             let topic = format!("{}.in", self.name);
@@ -155,13 +156,19 @@ impl<'a> JobRun<'a> {
             self.loader = Some(OwnedTask::spawn(&env.spawner, "loader", TaskKind::Service, load));
             self.records += PIECE;
             for _ in 0..ROUND_LOOKS {
-                if let Some(code) = worker.exit() {
-                    return code;
+                if let Some(code) = self.worker.exit() {
+                    assert!(!replaced, "the older took the job back:\n{}", self.worker.last_words());
+                    // Both started at the same moment, and the other was the last to write its owner record.
+                    std::mem::swap(&mut self.worker, &mut other);
+                    return assert_fenced(code, &other);
+                }
+                if let Some(code) = other.exit() {
+                    return assert_fenced(code, &other);
                 }
                 self.clock().sleep(Duration::from_millis(100)).await;
             }
         }
-        panic!("the worker goes on:\n{}", worker.last_words());
+        panic!("both workers go on:\n{}\n{}", self.worker.last_words(), other.last_words());
     }
 
     fn is_loaded(&self) -> bool {
@@ -222,6 +229,12 @@ impl<'a> JobRun<'a> {
             report["records_in"], report["records_out"], report["doubled"]
         );
     }
+}
+
+/// A worker of which another took the job over ends, and says why.
+fn assert_fenced(code: i32, worker: &Worker) {
+    let words = worker.last_words();
+    assert!(code == 1 && words.to_lowercase().contains("fenced"), "ended with {code}:\n{words}");
 }
 
 /// Arguments of `run` for a worker.

@@ -109,6 +109,7 @@ async fn recover(
     store: Option<CheckpointStore>,
     env: &Env,
 ) -> Result<Position> {
+    protocol.check_not_replaced().await?;
     match store {
         Some(store) => recover_with_store(id, protocol, store, env).await,
         None => recover_without_store(protocol, env).await,

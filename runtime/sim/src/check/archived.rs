@@ -31,6 +31,8 @@ fn judge(
     let seen = last_seen(place);
     let limit = plan.group.delivery_limit;
     let text = match seen.done? {
+        // Decided already, it may run out of deliveries while its acknowledgements are lost.
+        Done::Archived if plan.ledger.is_some() && decided.is_decided(place) => return None,
         Done::Archived if !decided.is_given_up(place) => {
             "the broker archived it, and no committed outcome rejects it"
         }

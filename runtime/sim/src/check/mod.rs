@@ -5,6 +5,8 @@
 //! | effects | G1, G2: every visible source record has its effects once, or exactly one dead letter |
 //! | outcomes | G2, G4: committed outcomes decide every offset once, each effect in its own transaction |
 //! | outcomes | G4: incarnations commit in turn, none after its successor |
+//! | ledger | ledger mode: claims have keys of their own, and none commits after the mode or generation has changed |
+//! | ledger | a floor has only committed claims below it, a tombstone a floor that covers it and a newer claim |
 //! | archived | G3: the broker gives up no record that the job did not reject (delivery limit) |
 //! | status | G5: a job states the mode that it was told to run |
 //! | status | counts of a job never go back and never exceed what the logs show |
@@ -33,6 +35,7 @@
 
 mod archived;
 mod effects;
+mod ledger;
 pub(crate) mod ending;
 mod logs;
 mod outcomes;
@@ -64,6 +67,8 @@ pub enum Checker {
     Effects,
     /// Outcome records.
     Outcomes,
+    /// Claims, floors and tombstones of ledger mode.
+    Ledger,
     /// Records that the broker gave up.
     Archived,
     /// What jobs state.
@@ -95,6 +100,7 @@ impl fmt::Display for Checker {
         f.write_str(match self {
             Checker::Effects => "effects",
             Checker::Outcomes => "outcomes",
+            Checker::Ledger => "ledger",
             Checker::Archived => "archived",
             Checker::Status => "status",
             Checker::Transactions => "transactions",
@@ -222,7 +228,7 @@ pub(crate) fn split_known(findings: Vec<Finding>) -> (Vec<Finding>, Vec<Finding>
         .collect();
     findings.into_iter().partition(|finding| match finding.checker {
         Checker::DeliveryLimit => true,
-        Checker::Effects | Checker::Outcomes => finding.place.is_some() && given_up.contains(&finding.place),
+        Checker::Effects | Checker::Outcomes | Checker::Ledger => finding.place.is_some() && given_up.contains(&finding.place),
         _ => false,
     })
 }
@@ -230,7 +236,7 @@ pub(crate) fn split_known(findings: Vec<Finding>) -> (Vec<Finding>, Vec<Finding>
 /// Reads everything and applies every rule.
 pub(crate) async fn check(client: &Client, plan: &Plan, witnesses: &Witnesses) -> (Vec<Finding>, Counts) {
     let mut counts = Counts::default();
-    let (logs, mut findings) = match Logs::read(client).await {
+    let (logs, mut findings) = match Logs::read(client, plan.ledger.is_some()).await {
         Ok(read) => read,
         Err(error) => {
             let finding = Finding::new(Checker::Log, format!("the logs cannot be read: {error:#}"));
@@ -244,9 +250,10 @@ pub(crate) async fn check(client: &Client, plan: &Plan, witnesses: &Witnesses) -
         Some(seen) => findings.extend(seen.check(&logs)),
         None => findings.push(Finding::new(Checker::Reader, "the reader did not come to its end")),
     }
-    match outcomes::check(client, &logs, plan, &mut counts).await {
+    match outcomes::check(client, &logs, plan, witnesses, &mut counts).await {
         Ok((found, decided)) => {
             findings.extend(found);
+            findings.extend(ledger::check(&logs, plan, &witnesses.watch));
             let topic_id = logs.source_id.unwrap_or_default();
             let last_seen = |place| witnesses.watch.last_seen(topic_id, place);
             findings.extend(archived::check(&logs, plan, &decided, last_seen));

@@ -2,27 +2,37 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sharestream_broker::inspect::Fate;
 use sharestream_client::Client;
 use sharestream_core::decision::Decision;
-use sharestream_kafka::outcome::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
+use sharestream_kafka::outcome::{
+    JudgedOutcome, LogEntry, OutcomeLog, ReplayGeneration, Verdict, outcome_partition, read_outcomes,
+};
 
 use super::effects::is_shown;
 use super::logs::{Logs, Writer};
-use super::{Checker, Counts, Finding, Place};
+use super::watch::{Said, Watch};
+use super::{Checker, Counts, Finding, Place, Witnesses};
 use crate::plan::Plan;
-use crate::workload::{DEAD_LETTERS, Fate, GROUP, OUTCOMES, OUTPUT, SOURCE};
+use crate::workload::{DEAD_LETTERS, Fate as RecordFate, GROUP, OUTCOMES, OUTPUT, SOURCE};
 
 pub(super) async fn check(
     client: &Client,
     logs: &Logs,
     plan: &Plan,
+    witnesses: &Witnesses,
     counts: &mut Counts,
 ) -> anyhow::Result<(Vec<Finding>, DecidedBy)> {
     let info = client.fresh_topic(OUTCOMES).await?;
     let partition = outcome_partition(GROUP, i32::try_from(info.partitions.len())?);
     let mut log = OutcomeLog::new();
     read_outcomes(client, OUTCOMES, partition, &mut log).await?;
-    let outcomes = log.into_outcomes();
+    let outcomes = if plan.ledger.is_some() {
+        // Of a topic that is compacted the rest says little.
+        seen_outcomes(logs, &witnesses.watch)
+    } else {
+        log.into_outcomes()
+    };
     let committed: Vec<&JudgedOutcome> =
         outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Committed).collect();
     counts.commits = committed.len() as u64;
@@ -35,6 +45,27 @@ pub(super) async fn check(
         found.extend(complete(logs, plan, &decided));
     }
     Ok((found, decided))
+}
+
+/// Outcomes that were seen while they were there.
+fn seen_outcomes(logs: &Logs, watch: &Watch) -> Vec<JudgedOutcome> {
+    let effects = [OUTPUT, DEAD_LETTERS].into_iter().flat_map(|topic| logs.of(topic));
+    let committed: BTreeSet<Writer> =
+        effects.filter(|record| record.is_committed()).map(|record| record.writer).collect();
+    let seen = watch.outcome_topic();
+    let judged = seen.into_iter().filter_map(|seen| {
+        let Said::Entry(LogEntry::Outcome(record)) = &seen.entry.said else { return None };
+        let writer = Writer { producer_id: record.producer_id.0, producer_epoch: record.producer_epoch.0 };
+        let verdict = match seen.fate {
+            Fate::Plain | Fate::Committed => Verdict::Committed,
+            // It was compacted away before its fate was seen: its effects tell.
+            Fate::Open if committed.contains(&writer) => Verdict::Committed,
+            Fate::Open => Verdict::Open,
+            Fate::Aborted | Fate::CommitMarker | Fate::AbortMarker => Verdict::Aborted,
+        };
+        Some(JudgedOutcome { offset: seen.offset, verdict, record: (**record).clone() })
+    });
+    judged.collect()
 }
 
 /// Committed outcomes of one replica: ids and incarnations only rise, and each names the one before.
@@ -72,6 +103,7 @@ fn chains(committed: &[&JudgedOutcome]) -> Vec<Finding> {
 struct Decided {
     writer: Writer,
     decision: Decision,
+    generation: ReplayGeneration,
 }
 
 /// All committed decisions, by source record.
@@ -103,7 +135,8 @@ impl DecidedBy {
     #[cfg(test)]
     pub(super) fn insert(&mut self, place: Place, decision: Decision) {
         let writer = Writer { producer_id: 0, producer_epoch: 0 };
-        self.0.entry(place).or_default().push(Decided { writer, decision });
+        let generation = ReplayGeneration::default();
+        self.0.entry(place).or_default().push(Decided { writer, decision, generation });
     }
 }
 
@@ -116,15 +149,25 @@ fn decided_by(committed: &[&JudgedOutcome], plan: &Plan, found: &mut Vec<Finding
             for range in &partition.ranges {
                 for offset in range.first.0..=range.last.0 {
                     let place = Place { partition: partition.partition.0, offset };
-                    decided.entry(place).or_default().push(Decided { writer, decision: range.decision });
+                    decided.entry(place).or_default().push(Decided {
+                        writer,
+                        decision: range.decision,
+                        generation: record.generation,
+                    });
                 }
             }
         }
     }
     if !plan.at_least_once {
-        for (place, decisions) in decided.iter().filter(|(_, decisions)| decisions.len() > 1) {
-            let text = format!("{} committed outcomes decide it", decisions.len());
-            found.push(Finding::about(Checker::Outcomes, *place, text));
+        for (place, decisions) in &decided {
+            let mut counts: BTreeMap<ReplayGeneration, u64> = BTreeMap::new();
+            for decided in decisions {
+                *counts.entry(decided.generation).or_default() += 1;
+            }
+            for (generation, count) in counts.into_iter().filter(|(_, count)| *count > 1) {
+                let text = format!("{count} committed outcomes decide it in replay generation {generation}");
+                found.push(Finding::about(Checker::Outcomes, *place, text));
+            }
         }
     }
     DecidedBy(decided)
@@ -166,7 +209,7 @@ fn complete(logs: &Logs, plan: &Plan, decided: &DecidedBy) -> Vec<Finding> {
             found.push(Finding::about(Checker::Outcomes, place, "no committed outcome decides it"));
             continue;
         };
-        let must_reject = dead.contains(&place) || record.id.is_some_and(|id| Fate::of(id).is_dead_letter());
+        let must_reject = dead.contains(&place) || record.id.is_some_and(|id| RecordFate::of(id).is_dead_letter());
         let expected = if must_reject { Decision::Reject } else { Decision::Accept };
         if decision.decision != expected {
             let text = format!("it was decided {:?}, not {expected:?}", decision.decision);

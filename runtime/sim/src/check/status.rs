@@ -13,6 +13,8 @@ use crate::plan::Plan;
 #[derive(Debug)]
 pub(crate) struct StatusWatch {
     expected: AckMode,
+    /// Of single incarnations, where it differs in a run.
+    told: BTreeMap<Host, AckMode>,
     stated: BTreeMap<Host, Stated>,
 }
 
@@ -49,8 +51,12 @@ impl Stated {
 impl StatusWatch {
     /// Nobody has stated anything.
     pub(crate) fn new(plan: &Plan) -> Self {
-        let expected = if plan.at_least_once { AckMode::AtLeastOnce } else { AckMode::Transactional };
-        StatusWatch { expected, stated: BTreeMap::new() }
+        StatusWatch { expected: plan.mode(), told: BTreeMap::new(), stated: BTreeMap::new() }
+    }
+
+    /// An incarnation is told to run in a mode.
+    pub(crate) fn told(&mut self, host: &Host, mode: AckMode) {
+        self.told.insert(host.clone(), mode);
     }
 
     /// The status of an incarnation, while it runs or when it has ended. Counts of one that was killed are the last
@@ -59,8 +65,9 @@ impl StatusWatch {
         let now = Stated::of(status);
         let mut found = Vec::new();
         let before = self.stated.insert(host.clone(), now).unwrap_or_default();
-        if now.mode != before.mode && now.mode != Some(self.expected) {
-            let text = format!("{host} states mode {:?}, and was told to run {:?}", now.mode, self.expected);
+        let expected = self.told.get(host).copied().unwrap_or(self.expected);
+        if now.mode != before.mode && now.mode != Some(expected) {
+            let text = format!("{host} states mode {:?}, and was told to run {expected:?}", now.mode);
             found.push(Finding::new(Checker::Status, text));
         }
         for ((what, before), (_, now)) in before.numbers().into_iter().zip(now.numbers()) {

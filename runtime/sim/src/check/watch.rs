@@ -23,6 +23,7 @@ use crate::plan::Plan;
 use crate::workload::{DEAD_LETTERS, GROUP, OUTCOMES, OUTPUT, SOURCE};
 use logs::LogWatch;
 use outcomes::OutcomeWatch;
+pub(super) use outcomes::{Said, Seen as SeenOutcome};
 use shares::ShareWatch;
 pub(super) use shares::{Done, LastSeen};
 use transactions::TransactionWatch;
@@ -37,6 +38,8 @@ pub(crate) struct Watch {
     shares: ShareWatch,
     transactions: TransactionWatch,
     outcomes: OutcomeWatch,
+    /// The outcome topic is compacted.
+    is_ledger: bool,
     pace: Pace,
 }
 
@@ -65,7 +68,8 @@ impl Watch {
             logs: LogWatch::default(),
             shares: ShareWatch::new(plan),
             transactions: TransactionWatch::default(),
-            outcomes: OutcomeWatch::default(),
+            outcomes: OutcomeWatch::new(plan.ledger.is_some()),
+            is_ledger: plan.ledger.is_some(),
             pace: Pace::default(),
         }
     }
@@ -74,6 +78,13 @@ impl Watch {
     pub(crate) fn look(&mut self, cluster: &BrokerCluster) -> Vec<Finding> {
         let partitions = cluster.partitions();
         let mut found = self.logs.ends(&partitions);
+        // Before any of it can be compacted away.
+        for view in partitions.iter().filter(|view| self.is_ledger && view.topic == OUTCOMES) {
+            if self.outcomes.has_grown(view) {
+                self.outcomes.read(view.partition, &cluster.batches(&view.topic, view.partition));
+                self.outcomes.has_read(view);
+            }
+        }
         if self.pace.is_due(&partitions) {
             found.extend(self.look_fully(cluster, partitions));
         }
@@ -96,6 +107,11 @@ impl Watch {
         self.outcomes.owners(instance)
     }
 
+    /// Everything that the outcome topic has held, in order.
+    pub(super) fn outcome_topic(&self) -> Vec<SeenOutcome<'_>> {
+        self.outcomes.all()
+    }
+
     fn look_fully(&mut self, cluster: &BrokerCluster, partitions: Vec<PartitionView>) -> Vec<Finding> {
         let grown = partitions.iter().filter(|view| is_user_topic(view) && self.pace.has_grown(view));
         let batches =
@@ -112,7 +128,8 @@ impl Watch {
     fn judge(&mut self, sample: &Sample) -> Vec<Finding> {
         let mut found = self.transactions.look(&sample.transactions);
         for (view, batches) in &sample.batches {
-            found.extend(self.logs.fates(view, batches));
+            let is_compacted = self.is_ledger && view.topic == OUTCOMES;
+            found.extend(self.logs.fates(view, batches, is_compacted));
             if view.topic == OUTCOMES {
                 self.outcomes.read(view.partition, batches);
             }

@@ -104,7 +104,7 @@ impl AsyncWrite for Stream {
             pipe.send(bytes, now, travel);
         }
         if this.outgoing.by_opener {
-            this.fabric.traps.at_write(&from, buf);
+            this.fabric.traps.at_write(&from, &to, buf);
         }
         Poll::Ready(Ok(count))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sharestream_base::Rng;
 use sharestream_core::commit::CommitStep;
 
+use super::ledger::make_ledger;
 use super::scenes::draw_scene;
 use super::{Fault, GroupPlan, MovedTopic, Plan, TimedFault, Way, WorkerPlan};
 
@@ -36,7 +37,11 @@ impl Focus {
             Fault::Weather { .. } | Fault::Reset { .. } | Fault::Cut { .. } | Fault::StepClock { .. } => {
                 Focus::Network
             }
-            Fault::Silence { .. } | Fault::When { .. } => Focus::Moments,
+            Fault::Silence { .. }
+            | Fault::When { .. }
+            | Fault::ResumeWorker { .. }
+            | Fault::RollOut { .. }
+            | Fault::ResetGroup => Focus::Moments,
         };
         self == Focus::Mixed || self == about
     }
@@ -46,6 +51,10 @@ impl Focus {
 pub(super) struct Dice(Rng);
 
 impl Dice {
+    pub(super) fn of(seed: u64, name: &str) -> Self {
+        Dice(Rng::seeded(seed).fork(name))
+    }
+
     pub(super) fn between(&self, low: u64, high: u64) -> u64 {
         low + self.0.below(high - low + 1)
     }
@@ -79,7 +88,7 @@ impl Dice {
 impl Plan {
     /// The plan of a seed.
     pub fn draw(seed: u64) -> Plan {
-        let dice = Dice(Rng::seeded(seed).fork("plan"));
+        let dice = Dice::of(seed, "plan");
         let nodes = dice.pick(&[1, 1, 2, 3, 3]);
         let worker_count = dice.pick(&[1, 1, 2, 2, 3]);
         let busy_for = dice.ms(5_000, 40_000);
@@ -105,6 +114,7 @@ impl Plan {
             busy_for,
             batches_per_transaction: dice.pick(&[0, 2, 4]),
             at_least_once: dice.chance(8),
+            ledger: None,
             group: GroupPlan {
                 lock_duration: dice.ms(15_000, 40_000),
                 delivery_limit: 10,
@@ -155,12 +165,13 @@ impl Plan {
                 plan.faults.push(TimedFault { at, fault });
             }
         }
+        make_ledger(&mut plan);
         plan.faults.sort_by_key(|fault| fault.at);
         plan
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -238,6 +249,6 @@ mod tests {
         for seed in 0..2_000 {
             kinds.extend(Plan::draw(seed).faults.iter().map(|timed| timed.fault.kind()));
         }
-        assert_eq!(kinds.len(), 18, "{kinds:?}");
+        assert_eq!(kinds.len(), 21, "{kinds:?}");
     }
 }

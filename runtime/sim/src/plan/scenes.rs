@@ -25,15 +25,15 @@ const MOVED: [MovedTopic; 5] = [
 /// The faults of one scene, which waits for its moment from `at` on.
 pub(super) fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFault> {
     let scene = Scene { dice, plan, worker: dice.index(plan.workers.len()) };
-    match dice.between(0, 16) {
+    match dice.between(0, 17) {
         0 | 1 => vec![scene.at(at, scene.staged_and_moved())],
         2 | 3 => vec![scene.at(at, scene.staged_for_long())],
         4..=6 => vec![scene.at(at, scene.decided_without_a_participant())],
         7 | 8 => vec![scene.at(at, scene.late_stage())],
         9 | 10 => vec![scene.at(at, scene.unknown_end())],
-        11 => vec![scene.at(at, scene.open_while_another_recovers())],
-        12..=14 => scene.late_start(at),
-        15 => vec![scene.at(at, scene.broker_request())],
+        11 | 12 => vec![scene.open_while_another_starts(at)],
+        13..=15 => scene.late_start(at),
+        16 => vec![scene.at(at, scene.broker_request())],
         _ => vec![scene.at(at, scene.any_step())],
     }
 }
@@ -203,7 +203,7 @@ impl Scene<'_> {
     /// EndTxn has no answer for as long as it is asked for, and then everything is well again.
     fn unknown_end(&self) -> Fault {
         let step = self.dice.pick(&[CommitStep::BeforeEndTxn, CommitStep::DuringEndTxn]);
-        let (node, lasts) = (self.node(), self.dice.ms(9_500, 13_000));
+        let (node, lasts) = (self.node(), self.dice.ms(10_050, 13_000));
         let way = self.dice.pick(&[Way::Back, Way::Back, Way::Both]);
         let (moment, first) = if self.dice.chance(50) {
             (self.sends_end(), self.silence(lasts))
@@ -215,20 +215,26 @@ impl Scene<'_> {
         if self.dice.chance(60) {
             // Whoever drains does not open the next epoch: this one is followed by the last.
             let stop = Fault::StopWorker { worker: self.worker, down: self.dice.ms(1, 5_000) };
-            then.push(self.at(self.dice.ms(1, 9_000), stop));
+            let at = if self.dice.chance(75) { self.dice.ms(1, 300) } else { self.dice.ms(300, 9_000) };
+            then.push(self.at(at, stop));
         }
         self.when(moment, Duration::ZERO, then)
     }
 
-    /// A transaction is open in the outcome partition while another replica starts.
-    fn open_while_another_recovers(&self) -> Fault {
+    /// A transaction is open in the outcome partition while another replica starts, for the first time or again.
+    fn open_while_another_starts(&self, at: Duration) -> TimedFault {
         let steps = [CommitStep::AfterOutcome, CommitStep::BeforeStaging, CommitStep::AfterStaging];
-        let count = self.plan.workers.len();
-        let other = if count > 1 { (self.worker + 1 + self.dice.index(count - 1)) % count } else { 0 };
+        let step = self.dice.pick(&steps);
+        let (count, holder) = (self.plan.workers.len(), self.worker);
+        let starter = if count > 1 { (holder + 1 + self.dice.index(count - 1)) % count } else { 0 };
+        let starts_at = self.plan.workers[starter].starts_at;
+        if !starts_at.is_zero() && self.dice.chance(75) {
+            let at = starts_at.saturating_sub(self.dice.ms(100, 2_000));
+            return self.at(at, self.when(self.step(step), self.dice.ms(3_000, 15_000), Vec::new()));
+        }
         let (down, power) = (self.dice.ms(1, 2_000), self.dice.chance(30));
-        let kill = Fault::KillWorker { worker: other, down, power };
-        let at = self.dice.ms(0, 3_000);
-        self.when(self.step(self.dice.pick(&steps)), self.dice.ms(2_000, 30_000), vec![self.at(at, kill)])
+        let kill = self.at(self.dice.ms(0, 3_000), Fault::KillWorker { worker: starter, down, power });
+        self.at(at, self.when(self.step(step), self.dice.ms(2_000, 30_000), vec![kill]))
     }
 
     /// An incarnation stands still while it takes the job over, another one starts, and the first comes back.

@@ -117,6 +117,18 @@ impl World {
                 self.bucket.set_weather(StoreWeather { delay_max, failed, answer_lost });
                 self.after(lasts, Action::Store(StoreWeather::default()));
             }
+            Fault::ResumeWorker { worker } => {
+                if let Some(incarnation) = &self.workers[worker].current {
+                    incarnation.gate.resume();
+                }
+            }
+            Fault::RollOut { worker } => {
+                if self.plan.ledger.is_some() {
+                    self.rolled_out = true;
+                    self.stop_worker(worker, Duration::from_millis(100));
+                }
+            }
+            Fault::ResetGroup => {}
             // Whose silence it is says a moment.
             Fault::Silence { .. } => {}
             Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
@@ -125,7 +137,7 @@ impl World {
 
     /// What waited for a moment happens, if it has come.
     pub(super) async fn spring(&mut self) {
-        for Sprung { host, gate, armed } in self.traps.take_sprung() {
+        for Sprung { host, to, gate, armed } in self.traps.take_sprung() {
             let Armed { moment, hold, then } = armed;
             self.trace.note(format!("{host} is at {moment:?}"));
             if hold.is_zero() {
@@ -136,7 +148,7 @@ impl World {
             }
             for TimedFault { at, fault } in then {
                 match fault {
-                    Fault::Silence { lasts } => self.silence(&host, lasts),
+                    Fault::Silence { lasts } => self.silence(&host, to.as_ref(), lasts),
                     fault if at.is_zero() => self.inject(fault).await,
                     fault => self.after(at, Action::Inject(fault)),
                 }
@@ -144,14 +156,14 @@ impl World {
         }
     }
 
-    /// Nothing of `host` reaches a node but itself.
-    fn silence(&mut self, host: &Host, lasts: Duration) {
+    /// Nothing of `host` reaches `to`, or any node.
+    fn silence(&mut self, host: &Host, to: Option<&Host>, lasts: Duration) {
         let silence = Fault::Silence { lasts };
         self.trace.note(format!("fault: {silence:?}"));
         *self.fault_counts.entry(silence.kind()).or_default() += 1;
         for node in 0..self.nodes.count() {
             let node = self.nodes.host(node);
-            if node != *host {
+            if node != *host && to.is_none_or(|to| *to == node) {
                 self.cut(host, &node, Way::There, lasts);
             }
         }

@@ -21,11 +21,11 @@ use crate::check::{self, Finding};
 use crate::loader::{Loaded, Loader};
 use crate::network::Fabric;
 use crate::panics;
-use crate::plan::Plan;
+use crate::plan::{LedgerPlan, Plan};
 use crate::store::Bucket;
 use crate::trace::{Event, Totals, Trace};
 use crate::traps::Traps;
-use crate::workload::{DEAD_LETTERS, OUTPUT, SOURCE};
+use crate::workload::{DEAD_LETTERS, OUTCOMES, OUTPUT, SOURCE};
 use faults::Action;
 use nodes::Nodes;
 use workers::WorkerSlot;
@@ -102,6 +102,21 @@ pub(crate) struct World {
     watch: check::Watch,
     statuses: check::StatusWatch,
     turns: check::TurnWatch,
+    /// Replicas that start from now on run in transactional mode, after ledger mode.
+    rolled_out: bool,
+}
+
+/// The outcome topic as its job creates it, but for segments so small, and deletions so quick, that compaction has
+/// something to do within a run.
+fn outcome_topic(ledger: &LedgerPlan) -> NewTopic {
+    NewTopic::new(OUTCOMES, ledger.outcome_partitions)
+        .with_config("cleanup.policy", "compact")
+        .with_config("unclean.leader.election.enable", "false")
+        .with_config("segment.bytes", ledger.segment_bytes.to_string())
+        .with_config("delete.retention.ms", ledger.delete_retention.as_millis().to_string())
+        .with_config("min.cleanable.dirty.ratio", "0")
+        // What the harness has not seen is not compacted.
+        .with_config("min.compaction.lag.ms", "1000")
 }
 
 impl World {
@@ -137,6 +152,7 @@ impl World {
             watch: check::Watch::new(&plan),
             statuses: check::StatusWatch::new(&plan),
             turns: check::TurnWatch::default(),
+            rolled_out: false,
             plan,
         }
     }
@@ -261,6 +277,10 @@ impl World {
         ];
         for (topic, partitions) in topics {
             let created = client.admin().create_topic(NewTopic::new(topic, partitions)).await;
+            created.expect("no fault happens before the topics are there");
+        }
+        if let Some(ledger) = &self.plan.ledger {
+            let created = client.admin().create_topic(outcome_topic(ledger)).await;
             created.expect("no fault happens before the topics are there");
         }
     }

@@ -5,8 +5,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use sharestream_base::{Clock, Env, ErrorKind, OwnedTask, Spawner, TaskKind};
-use sharestream_core::commit::CommitStep;
+use sharestream_core::commit::{AckMode, CommitStep};
 use sharestream_core::{JobControl, JobReport};
+use sharestream_kafka::AckModeChoice;
 
 use super::faults::Action;
 use super::{START_MS, World};
@@ -65,6 +66,7 @@ impl World {
             return;
         }
         let gate = self.gate();
+        let (mode, expected) = self.asked_mode();
         let slot = &mut self.workers[index];
         slot.incarnations += 1;
         let host: Host = Arc::from(format!("worker-{index}.{}", slot.incarnations));
@@ -78,12 +80,14 @@ impl World {
             spawner: Spawner::gated(gate.clone()),
         };
         self.traps.watch(Arc::clone(&host), Arc::clone(&gate));
+        self.statuses.told(&host, expected);
         let slot = &mut self.workers[index];
         let lost_power = Arc::new(AtomicBool::new(false));
         let (control, trap) = (JobControl::new(), Trap::default());
         let worker = Worker {
             env,
             plan: slot.plan.clone(),
+            mode,
             instance: slot.instance.clone(),
             bootstrap: self.nodes.bootstrap(),
             objects: slot.plan.has_store.then(|| self.bucket.attach(Arc::clone(&lost_power))),
@@ -98,6 +102,17 @@ impl World {
         let task = OwnedTask::spawn(&Spawner::gated(gate.clone()), host.to_string(), TaskKind::Job, main);
         self.trace.note(format!("{host} starts"));
         slot.current = Some(Incarnation { host, gate, control, clock, lost_power, trap, task });
+    }
+
+    /// The mode that a replica is asked for that starts now, and the one that it must state.
+    fn asked_mode(&self) -> (AckModeChoice, AckMode) {
+        match self.plan.mode() {
+            // The strongest mode that the brokers can do, as whoever has upgraded them writes.
+            AckMode::Ledger if self.rolled_out => (AckModeChoice::Auto, AckMode::Transactional),
+            AckMode::Ledger => (AckModeChoice::Ledger, AckMode::Ledger),
+            AckMode::AtLeastOnce => (AckModeChoice::AtLeastOnce, AckMode::AtLeastOnce),
+            AckMode::Transactional => (AckModeChoice::Transactional, AckMode::Transactional),
+        }
     }
 
     pub(super) fn elapsed_ms(&self) -> i64 {
@@ -204,7 +219,8 @@ impl World {
             Ok(Some(Ok(report))) => format!("{host} ended: {:?}", report.end),
             Ok(Some(Err(error))) => {
                 let kind = error.downcast_ref::<sharestream_core::Error>().map(sharestream_core::Error::kind);
-                if matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput)) {
+                let needs_human = matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput));
+                if needs_human && !self.is_told_to_change_its_mode(&error) {
                     self.find(Finding::exit(&host, &format!("{error:#}")));
                 }
                 format!("{host} failed: {error:#}")
@@ -230,6 +246,13 @@ impl World {
 }
 
 impl World {
+    /// After a roll-out a replica in ledger mode ends with the hint to start it again.
+    fn is_told_to_change_its_mode(&self, error: &anyhow::Error) -> bool {
+        let text = format!("{error:#}");
+        let hints = ["was switched to mode Transactional", "runs in mode transactional"];
+        self.rolled_out && hints.iter().any(|hint| text.contains(hint))
+    }
+
     /// A trap that nobody ran into is taken away.
     pub(super) fn disarm(&self, index: usize) {
         if let Some(incarnation) = &self.workers[index].current {

@@ -43,3 +43,32 @@ async fn a_power_cut_takes_back_nothing_that_was_answered() {
     }
     assert!(answered_commits > 100, "{answered_commits} commits in {cuts} cuts prove little");
 }
+
+#[tokio::test]
+#[expect(clippy::await_holding_lock, reason = "the disk stands still while others run: that is the test")]
+async fn a_node_that_is_paused_in_the_middle_of_a_sync_holds_up_no_other() {
+    let (env, files) =
+        (Env { clock: sharestream_base::Clock::system(), ..Env::seeded(1) }, FaultyFiles::default());
+    let mut builder = BrokerCluster::builder(env.clone()).files(Arc::new(files.clone()));
+    for node in [1, 2] {
+        builder = builder.node(NodeId(node), HostPort::new(format!("broker-{node}"), 9092), env.clone());
+    }
+    let cluster = builder.start().await.unwrap();
+    let mut first = Client::connect(&env, &cluster.address(NodeId(1)).unwrap()).await;
+    let mut second = Client::connect(&env, &cluster.address(NodeId(2)).unwrap()).await;
+    assert_eq!(first.create_topic("t", 2).await, 0);
+    let closed = files.sync_gate.lock().unwrap();
+    let mut stuck = Box::pin(first.create_topic("u", 1));
+    let waited = futures::FutureExt::now_or_never(&mut stuck);
+    assert!(waited.is_none());
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    cluster.pause_node(NodeId(1)).unwrap();
+    drop(closed);
+    let created = env.clock.timeout(std::time::Duration::from_secs(10), second.create_topic("v", 1)).await;
+    assert_eq!(created.expect("the other node does not answer"), 0);
+    cluster.resume_node(NodeId(1)).unwrap();
+    assert_eq!(stuck.await, 0);
+    cluster.shutdown().await;
+}

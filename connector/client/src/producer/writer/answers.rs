@@ -86,6 +86,7 @@ impl BatchWriter {
             }
             self.unacknowledged_bytes = self.unacknowledged_bytes.saturating_sub(bytes);
             (self.slots[slot].retry_at, self.slots[slot].backoff) = (None, None);
+            self.slots[slot].known_to = self.identity.as_ref().map(|identity| identity.producer_id);
             return Ok(());
         }
         let oldest = self.slots[slot].queue.failed(base_sequence);

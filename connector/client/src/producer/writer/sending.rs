@@ -97,15 +97,21 @@ impl BatchWriter {
             );
             return Err(self.fail(Error::new(kind, context)));
         }
+        if is_another {
+            for slot in self.slots.iter_mut().filter(|slot| slot.topic == index) {
+                slot.known_to = None;
+            }
+        }
         Ok(())
     }
 
     /// A leader that may get a request, and the slots to put into it. Changes nothing.
     fn next_request(&self) -> Option<(NodeId, Vec<usize>)> {
+        let producer_id = self.identity.as_ref()?.producer_id;
         let mut chosen: Option<(NodeId, Vec<usize>)> = None;
         let mut bytes = 0;
         for (index, slot) in self.slots.iter().enumerate() {
-            let Some(batch) = slot.queue.ready().filter(|_| slot.retry_at.is_none()) else { continue };
+            let Some(batch) = slot.ready(producer_id) else { continue };
             let topic = &self.topics[slot.topic];
             let Some(leader) = topic.info.leader(slot.partition) else { continue };
             match &mut chosen {

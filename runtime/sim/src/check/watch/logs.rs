@@ -64,8 +64,13 @@ impl LogWatch {
         found
     }
 
-    /// Batches stay what they are, and a decided fate stays.
-    pub(super) fn fates(&mut self, partition: &PartitionView, batches: &[BatchView]) -> Vec<Finding> {
+    /// Batches stay what they are, and a decided fate stays. Of a compacted log only the latter holds.
+    pub(super) fn fates(
+        &mut self,
+        partition: &PartitionView,
+        batches: &[BatchView],
+        is_compacted: bool,
+    ) -> Vec<Finding> {
         let name = format!("{}/{}", partition.topic, partition.partition);
         let known = self.batches.entry((partition.topic_id, partition.partition)).or_default();
         let mut found = Vec::new();
@@ -77,7 +82,7 @@ impl LogWatch {
                 continue;
             };
             unseen -= 1;
-            if before.header != header {
+            if before.header != header && !is_compacted {
                 let text = format!("{name} has another batch at offset {} than before", batch.first);
                 found.push(Finding::new(Checker::Watch, text));
             }
@@ -90,7 +95,7 @@ impl LogWatch {
             }
             *before = Remembered { header, fate: batch.fate };
         }
-        if unseen > 0 {
+        if unseen > 0 && !is_compacted {
             let text = format!("{unseen} batches of {name} were there and are not any more");
             found.push(Finding::new(Checker::Watch, text));
         }

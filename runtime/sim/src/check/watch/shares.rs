@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, StateEpoch, TopicId};
 use sharestream_broker::inspect::{DurableStateView, MemoryStateView, MemoryView, SharePartitionView};
+use sharestream_core::commit::AckMode;
 
 use crate::check::{Checker, Finding, Place};
 use crate::plan::Plan;
@@ -66,7 +67,7 @@ impl ShareWatch {
     pub(super) fn new(plan: &Plan) -> Self {
         ShareWatch {
             delivery_limit: plan.group.delivery_limit,
-            plain_acknowledgements: plan.at_least_once,
+            plain_acknowledgements: plan.mode() != AckMode::Transactional,
             shares: BTreeMap::new(),
         }
     }

@@ -86,8 +86,8 @@ fn batch(first: i64, fate: Fate, text: &'static str) -> BatchView {
 
 fn fates_in_turn(first: &[BatchView], second: &[BatchView]) -> String {
     let mut watch = watch();
-    assert_eq!(texts(&watch.logs.fates(&log(OUTPUT), first)), "");
-    texts(&watch.logs.fates(&log(OUTPUT), second))
+    assert_eq!(texts(&watch.logs.fates(&log(OUTPUT), first, false)), "");
+    texts(&watch.logs.fates(&log(OUTPUT), second, false))
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn a_record_that_no_outcome_accepts_is_not_acknowledged() {
         ..Sample::default()
     };
     let found = texts(&watch().judge(&sample));
-    assert!(found.contains("record 0/2") && found.contains("none accepts it"), "{found}");
+    assert!(found.contains("record 0/2") && found.contains("none decides it"), "{found}");
     assert!(!found.contains("record 0/1"), "{found}");
 }
 
