@@ -271,7 +271,7 @@ impl Topics {
 }
 
 /// Kafka's rule for topic names.
-fn check_name(name: &str) -> Result<(), ErrorCode> {
+pub(crate) fn check_name(name: &str) -> Result<(), ErrorCode> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let good = !name.is_empty()
         && name.len() <= NAME_CHARS_MAX

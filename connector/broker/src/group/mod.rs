@@ -56,13 +56,19 @@ impl GroupCoordinator {
         heartbeat: Heartbeat,
         settings: &GroupSettings,
     ) -> Result<Reply, ErrorCode> {
-        let led = coordinated(node, group)?;
         if group.is_empty() {
-            return Err(ErrorCode::InvalidGroupId);
+            return Err(ErrorCode::InvalidRequest);
         }
+        let led = coordinated(node, group)?;
         let limits = MemberLimits { session_timeout: settings.session_timeout, members_max: MEMBERS_MAX };
         let now = node.env.clock.now();
         let mut groups = self.lock();
+        let known = groups.get(group).is_some_and(|known| known.led.epoch() == led.epoch());
+        if !known && heartbeat.epoch.0 != 0 {
+            // A group begins with a member that joins. Kafka says GROUP_ID_NOT_FOUND; here the group may be one whose
+            // members were forgotten in a move, and this is what makes them join again.
+            return Err(ErrorCode::UnknownMemberId);
+        }
         of_leadership(&mut groups, group, led).heartbeat(heartbeat, limits, now, |name| shape(node, name))
     }
 
@@ -83,6 +89,16 @@ impl GroupCoordinator {
     pub(crate) fn note_topic(&self, node: &Node, group: &str, topic: &str) {
         if let Ok(led) = coordinated(node, group) {
             of_leadership(&mut self.lock(), group, led).note_topic(topic);
+        }
+    }
+
+    /// The reverse of [`GroupCoordinator::note_topic`], for a group without members.
+    pub(crate) fn forget_topic(&self, node: &Node, group: &str, topic: &str) {
+        if let Ok(led) = coordinated(node, group)
+            && let Some(known) = self.lock().get_mut(group)
+            && known.led.epoch() == led.epoch()
+        {
+            known.group.forget_topic(topic);
         }
     }
 

@@ -33,6 +33,18 @@ pub(crate) struct Heartbeat {
     pub(crate) client_id: String,
 }
 
+impl Heartbeat {
+    /// Errors: INVALID_REQUEST.
+    pub(crate) fn check(&self) -> Result<(), ErrorCode> {
+        let nameless = self.member.is_empty() || self.rack.as_deref() == Some("");
+        let joins_nothing = self.epoch.0 == 0 && self.topics.as_ref().is_none_or(BTreeSet::is_empty);
+        if nameless || joins_nothing || self.epoch.0 < -1 {
+            return Err(ErrorCode::InvalidRequest);
+        }
+        Ok(())
+    }
+}
+
 /// Answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
@@ -100,6 +112,11 @@ impl ShareGroup {
         self.known_topics.insert(topic.to_owned());
     }
 
+    /// Forgets a topic whose offsets were deleted.
+    pub(crate) fn forget_topic(&mut self, topic: &str) {
+        self.known_topics.remove(topic);
+    }
+
     /// Topics as they are now; the group's epoch rises when that changes an assignment.
     pub(crate) fn set_topics(&mut self, shape: impl Fn(&str) -> Option<TopicShape>) {
         let subscribed = self.members.values().flat_map(|member| &member.topics);
@@ -121,9 +138,7 @@ impl ShareGroup {
         shape: impl Fn(&str) -> Option<TopicShape>,
     ) -> Result<Reply, ErrorCode> {
         let MemberEpoch(epoch) = heartbeat.epoch;
-        if epoch < -1 || heartbeat.member.is_empty() {
-            return Err(ErrorCode::InvalidRequest);
-        }
+        heartbeat.check()?;
         if epoch == -1 {
             self.members.remove(&heartbeat.member).ok_or(ErrorCode::UnknownMemberId)?;
             self.epoch += 1;

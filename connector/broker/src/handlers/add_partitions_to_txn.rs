@@ -72,14 +72,19 @@ async fn one(
     let partitions: BTreeSet<_> = transaction.topics.iter().flat_map(participants).collect();
     let exists =
         |asked: &TopicPartition| node.cluster.topics.partition(&asked.topic, asked.partition).is_some();
-    if !partitions.iter().all(exists) {
-        // All or nothing: nothing is added when one partition is unknown.
+    // Leaders add what they lead, `__share_group_state` too (KIP-1289); a client may not write to the broker's topics.
+    let refusal = |asked: &TopicPartition| {
+        let internal = || node.cluster.topics.by_name(&asked.topic).is_some_and(|topic| topic.internal);
+        if api_version < FIRST_LEADER_VERSION && internal() {
+            Some(ErrorCode::TopicAuthorizationFailed)
+        } else {
+            (!exists(asked)).then_some(ErrorCode::UnknownTopicOrPartition)
+        }
+    };
+    if partitions.iter().any(|asked| refusal(asked).is_some()) {
+        // All or nothing: nothing is added when one partition is refused.
         return results(api_version, &transaction.topics, |partition| {
-            Err(if exists(partition) {
-                ErrorCode::OperationNotAttempted
-            } else {
-                ErrorCode::UnknownTopicOrPartition
-            })
+            Err(refusal(partition).unwrap_or(ErrorCode::OperationNotAttempted))
         });
     }
     let command = Command::AddPartitions { identity, version, partitions };

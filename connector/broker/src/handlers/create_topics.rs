@@ -1,6 +1,6 @@
 //! CreateTopics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
@@ -24,7 +24,10 @@ pub(crate) async fn handle(
     for topic in &request.topics {
         *named.entry(topic.name.as_str()).or_default() += 1;
     }
-    let results = request.topics.iter().map(|topic| {
+    // A name has one answer, however often it is there.
+    let mut answered = BTreeSet::new();
+    let topics = request.topics.iter().filter(|topic| answered.insert(topic.name.as_str()));
+    let results = topics.map(|topic| {
         let created = if named.get(topic.name.as_str()).is_some_and(|count| *count > 1) {
             Err((ErrorCode::InvalidRequest, "topic is named twice".to_owned()))
         } else {

@@ -31,7 +31,10 @@ pub(super) async fn handle(
             .with_topic_name(topic.topic_name)
             .with_topic_id(id.map(|id| id.0).unwrap_or_default());
         topics.push(match deleted {
-            Ok(()) => answer,
+            Ok(()) => {
+                node.share.groups.forget_topic(node, group, &answer.topic_name);
+                answer
+            }
             Err(code) => {
                 answer.with_error_code(code.code()).with_error_message(Some(code.to_string().into()))
             }

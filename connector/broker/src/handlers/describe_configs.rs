@@ -141,4 +141,5 @@ fn describe(entry: Entry) -> DescribeConfigsResourceResult {
         .with_read_only(entry.read_only)
         .with_config_source(entry.source)
         .with_config_type(TYPE_STRING)
+        .with_documentation(None)
 }

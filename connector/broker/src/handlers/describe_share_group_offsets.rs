@@ -78,7 +78,11 @@ async fn describe_group(
 }
 
 fn all_topics(node: &Node, group: &str) -> Result<Vec<DescribeShareGroupOffsetsRequestTopic>, ErrorCode> {
-    let known = offsets::topics_of(node, group)?;
+    let known = match offsets::topics_of(node, group) {
+        // A group that nobody knows has no offsets.
+        Err(ErrorCode::GroupIdNotFound) => return Ok(Vec::new()),
+        known => known?,
+    };
     let existing = known.into_iter().filter_map(|name| {
         let count = node.cluster.topics.by_name(&name)?.partition_count();
         Some(

@@ -8,6 +8,7 @@ use kafka_protocol::messages::{self, DescribeTransactionsRequest, DescribeTransa
 use kafka_protocol::protocol::StrBytes;
 
 use super::RequestContext;
+use crate::error::ErrorCode;
 use crate::node::Node;
 use crate::txn::TransactionSummary;
 
@@ -17,7 +18,11 @@ pub(crate) async fn handle(
     request: DescribeTransactionsRequest,
 ) -> DescribeTransactionsResponse {
     let states = request.transactional_ids.into_iter().map(|id| {
-        let state = match node.transactions.describe(node, &id) {
+        let found = match id.is_empty() {
+            true => Err(ErrorCode::InvalidRequest),
+            false => node.transactions.describe(node, &id),
+        };
+        let state = match found {
             Ok(summary) => describe(&summary),
             Err(code) => TransactionState::default().with_error_code(code.code()),
         };

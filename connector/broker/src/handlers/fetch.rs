@@ -69,7 +69,7 @@ pub(crate) async fn handle(
             _changed = changed => {}
         }
     }
-    respond(context.version, request.topics, asked)
+    respond(context.version, isolation, request.topics, asked)
 }
 
 fn resolve(node: &Node, version: i16, topics: &[FetchTopic]) -> Vec<Asked> {
@@ -129,7 +129,7 @@ fn read_all(asked: &mut [Asked], bytes_max: usize, isolation: Isolation) -> usiz
     found
 }
 
-fn respond(version: i16, topics: Vec<FetchTopic>, asked: Vec<Asked>) -> FetchResponse {
+fn respond(version: i16, isolation: Isolation, topics: Vec<FetchTopic>, asked: Vec<Asked>) -> FetchResponse {
     let mut responses: Vec<_> = topics
         .into_iter()
         .map(|topic| {
@@ -143,15 +143,18 @@ fn respond(version: i16, topics: Vec<FetchTopic>, asked: Vec<Asked>) -> FetchRes
         .collect();
     for one in asked {
         let place = one.topic;
-        let data = partition_data(one);
+        let data = partition_data(one, isolation);
         responses[place].partitions.push(data);
     }
     FetchResponse::default().with_responses(responses)
 }
 
-fn partition_data(one: Asked) -> PartitionData {
-    let data =
-        PartitionData::default().with_partition_index(one.index).with_preferred_read_replica(BrokerId(-1));
+/// Only those who read committed are told of aborted transactions; others get null.
+fn partition_data(one: Asked, isolation: Isolation) -> PartitionData {
+    let data = PartitionData::default()
+        .with_partition_index(one.index)
+        .with_preferred_read_replica(BrokerId(-1))
+        .with_aborted_transactions(None);
     let read = match (one.partition, one.read) {
         (Err(code), _) | (Ok(_), Some(Err(code))) => Err(code),
         (Ok(_), Some(Ok(read))) => Ok(read),
@@ -164,10 +167,11 @@ fn partition_data(one: Asked) -> PartitionData {
                     .with_producer_id(messages::ProducerId(aborted.producer_id.0))
                     .with_first_offset(aborted.first_offset.0)
             });
+            let told = isolation == Isolation::ReadCommitted;
             data.with_high_watermark(read.ends.high_watermark.0)
                 .with_last_stable_offset(read.ends.last_stable_offset.0)
                 .with_log_start_offset(read.ends.log_start.0)
-                .with_aborted_transactions(Some(aborted.collect()))
+                .with_aborted_transactions(told.then(|| aborted.collect()))
                 .with_records(Some(read.records()))
         }
         Err(code) => data

@@ -79,6 +79,9 @@ fn alter_topic(node: &Node, resource: &AlterConfigsResource, validate_only: bool
 
 fn alter_group(node: &Node, resource: &AlterConfigsResource, validate_only: bool) -> Result<(), Refusal> {
     let group = resource.resource_name.as_str();
+    if group.is_empty() {
+        return Err((ErrorCode::InvalidRequest, "the group has no name".to_owned()));
+    }
     // All are checked before one is applied.
     for only_check in [true, false] {
         for config in &resource.configs {

@@ -29,9 +29,12 @@ struct Found {
     leader_epoch: LeaderEpoch,
 }
 
+/// From this version on answers name the leader epoch; earlier ones have no place for it.
+const FIRST_VERSION_WITH_EPOCH: i16 = 4;
+
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: ListOffsetsRequest,
 ) -> ListOffsetsResponse {
     let isolation = Isolation::from_wire(request.isolation_level);
@@ -40,10 +43,12 @@ pub(crate) async fn handle(
             let index = PartitionIndex(asked.partition_index);
             let response = ListOffsetsPartitionResponse::default().with_partition_index(index.0);
             match find(node, topic.name.as_str(), index, asked.timestamp, isolation) {
-                Ok(found) => response
-                    .with_timestamp(found.at.timestamp_ms)
-                    .with_offset(found.at.offset.0)
-                    .with_leader_epoch(found.leader_epoch.0),
+                Ok(found) => {
+                    let response =
+                        response.with_timestamp(found.at.timestamp_ms).with_offset(found.at.offset.0);
+                    let named = context.version >= FIRST_VERSION_WITH_EPOCH && found.at.offset.0 >= 0;
+                    if named { response.with_leader_epoch(found.leader_epoch.0) } else { response }
+                }
                 Err(code) => response.with_error_code(code.code()).with_timestamp(-1).with_offset(-1),
             }
         });

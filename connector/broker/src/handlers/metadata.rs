@@ -13,7 +13,7 @@ use sharestream_base::ids::TopicId;
 use super::RequestContext;
 use crate::error::ErrorCode;
 use crate::node::Node;
-use crate::topics::{NewTopic, Topic, TopicConfigs};
+use crate::topics::{NewTopic, Topic, TopicConfigs, check_name};
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
@@ -59,6 +59,9 @@ fn look_up(node: &Node, wanted: &MetadataRequestTopic, create: bool) -> Metadata
     };
     if let Some(topic) = topics.by_name(name) {
         return describe(&topic);
+    }
+    if let Err(code) = check_name(name) {
+        return unknown(code);
     }
     if !create {
         return unknown(ErrorCode::UnknownTopicOrPartition);

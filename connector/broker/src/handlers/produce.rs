@@ -46,7 +46,7 @@ pub(crate) async fn handle(
     request: ProduceRequest,
 ) -> ProduceResponse {
     let version = version_of(context.version);
-    let refused = (!matches!(request.acks, -1..=1)).then_some(ErrorCode::InvalidRequiredAcks);
+    let refused = refusal(&request);
     let rights = rights(node, &request);
     let verified = match &request.transactional_id {
         Some(id) if refused.is_none() => verify(node, context.version, id, &request, &rights).await,
@@ -55,16 +55,37 @@ pub(crate) async fn handle(
     let responses = request.topic_data.into_iter().map(|topic| {
         let name = topic.name;
         let partitions = topic.partition_data.into_iter().map(|data| {
-            let index = data.index;
+            let place = (name.clone(), data.index);
             let appended = match refused {
                 Some(code) => Err(code),
-                None => append(&(name.clone(), index), data, version, &rights, &verified),
+                None => append(&place, data, version, &rights, &verified),
             };
-            describe(index, appended)
+            // Where the log starts is told with refusals that come from it, not with the coordinator's.
+            let looked = refused.is_none() && !matches!(verified.get(&place), Some(Err(_)));
+            let log_start = match rights.get(&place) {
+                Some(Ok(led)) if looked => led.ends().log_start.0,
+                Some(_) | None => -1,
+            };
+            describe(place.1, appended, log_start)
         });
         TopicProduceResponse::default().with_partition_responses(partitions.collect()).with_name(name.clone())
     });
     ProduceResponse::default().with_responses(responses.collect())
+}
+
+/// Why nothing of a request is written.
+fn refusal(request: &ProduceRequest) -> Option<ErrorCode> {
+    if !matches!(request.acks, -1..=1) {
+        return Some(ErrorCode::InvalidRequiredAcks);
+    }
+    let mut blobs = request.topic_data.iter().flat_map(|topic| &topic.partition_data);
+    let transactional = blobs.any(|data| {
+        let batch = data.records.as_ref().and_then(first_batch);
+        batch.is_some_and(|batch| batch.header.is_transactional())
+    });
+    // Kafka takes a batch of nobody's transaction for one of somebody else's.
+    let nobodys = transactional && request.transactional_id.is_none();
+    nobodys.then_some(ErrorCode::TransactionalIdAuthorizationFailed)
 }
 
 fn append(
@@ -207,14 +228,28 @@ fn for_producer(code: ErrorCode, api_version: i16, verify_only: bool) -> ErrorCo
     }
 }
 
-fn describe(index: i32, appended: Result<AppendInfo, ErrorCode>) -> PartitionProduceResponse {
+/// `log_start` is told with an error that came from looking at the batch amid the log; -1 when there is none.
+fn describe(index: i32, appended: Result<AppendInfo, ErrorCode>, log_start: i64) -> PartitionProduceResponse {
     let response = PartitionProduceResponse::default().with_index(index).with_log_append_time_ms(-1);
     match appended {
         Ok(info) => response.with_base_offset(info.base_offset.0).with_log_start_offset(info.log_start.0),
         Err(code) => response
             .with_base_offset(-1)
-            .with_log_start_offset(-1)
+            .with_log_start_offset(if names_log_start(code) { log_start } else { -1 })
             .with_error_code(code.code())
             .with_error_message(Some(StrBytes::from_string(code.to_string()))),
     }
+}
+
+/// False for refusals that do not come from looking at the log.
+fn names_log_start(code: ErrorCode) -> bool {
+    !matches!(
+        code,
+        ErrorCode::UnknownTopicOrPartition
+            | ErrorCode::NotLeaderOrFollower
+            | ErrorCode::MessageTooLarge
+            | ErrorCode::RecordListTooLarge
+            | ErrorCode::CorruptMessage
+            | ErrorCode::KafkaStorageError
+    )
 }

@@ -8,7 +8,7 @@ use sharestream_wire::messages::share_acknowledge::{
 };
 
 use super::RequestContext;
-use super::share_fetch::{code_of_session, leader_hint, renews};
+use super::share_fetch::{Acks, FIRST_VERSION_WITH_RENEWAL, admit_renewals, code_of_session, leader_hint};
 use crate::error::{ErrorCode, code_of};
 use crate::node::Node;
 use crate::share::durable::ShareKey;
@@ -31,10 +31,11 @@ pub(super) async fn handle(
     let manager = &node.share.manager;
     let settings = node.cluster.group_configs.settings(group);
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
-    let acks = acks_of(&request, &session.group);
-    if renews(&acks) && (context.version < 2 || !request.is_renew_ack || !settings.renew_enabled) {
+    if member.is_empty() {
         return failed(ErrorCode::InvalidRequest);
     }
+    let announced = context.version >= FIRST_VERSION_WITH_RENEWAL && request.is_renew_ack;
+    let (acks, refused) = admit_renewals(acks_of(&request, &session.group), announced, &settings);
     let epoch = request.share_session_epoch;
     let admitted = manager.sessions().admit(&session, context.connection, epoch, SessionUse::Acknowledge);
     let admitted = match admitted {
@@ -50,28 +51,30 @@ pub(super) async fn handle(
         acquisition_lock_timeout_ms: i32::try_from(settings.lock_duration.as_millis()).unwrap_or(i32::MAX),
         ..ShareAcknowledgeResponse::default()
     };
-    for ((key, _), result) in acks.iter().zip(results) {
+    let answered = acks.iter().map(|(key, _)| (key.topic_id, key.partition)).zip(results);
+    let refused = refused.into_iter().map(|(partition, code)| (partition, Err(code)));
+    for ((topic_id, partition), result) in answered.chain(refused) {
         let mut answer = PartitionData {
-            partition_index: key.partition.0,
+            partition_index: partition.0,
             error_code: code_of(&result),
             ..PartitionData::default()
         };
         if result == Err(ErrorCode::NotLeaderOrFollower) {
-            let (leader, endpoint) = leader_hint(node, key.topic_id, key.partition);
+            let (leader, endpoint) = leader_hint(node, topic_id, partition);
             answer.current_leader = leader;
             response.node_endpoints.extend(endpoint);
         }
         match response.responses.last_mut() {
-            Some(topic) if topic.topic_id == key.topic_id.0 => topic.partitions.push(answer),
+            Some(topic) if topic.topic_id == topic_id.0 => topic.partitions.push(answer),
             Some(_) | None => response
                 .responses
-                .push(ShareAcknowledgeTopicResponse { topic_id: key.topic_id.0, partitions: vec![answer] }),
+                .push(ShareAcknowledgeTopicResponse { topic_id: topic_id.0, partitions: vec![answer] }),
         }
     }
     response
 }
 
-fn acks_of<'a>(request: &'a ShareAcknowledgeRequest, group: &Arc<str>) -> Vec<(ShareKey, Vec<AckBatch<'a>>)> {
+fn acks_of<'a>(request: &'a ShareAcknowledgeRequest, group: &Arc<str>) -> Acks<'a> {
     let mut acks = Vec::new();
     for topic in &request.topics {
         for partition in &topic.partitions {

@@ -28,6 +28,11 @@ use crate::share::record_state::MemberId;
 use crate::share::session::{Admitted, SessionError, SessionKey, SessionPartition, SessionUse};
 use crate::share::share_partition::{AckBatch, AcquireMode};
 
+/// Acknowledge type 4.
+const RENEW: i8 = 4;
+/// From this version on locks can be renewed.
+pub(super) const FIRST_VERSION_WITH_RENEWAL: i16 = 2;
+
 type Answers = BTreeMap<SessionPartition, PartitionData>;
 
 pub(super) async fn handle(
@@ -38,6 +43,9 @@ pub(super) async fn handle(
     let (Some(group), Some(member)) = (request.group_id.as_deref(), request.member_id.as_deref()) else {
         return failed(ErrorCode::InvalidRequest);
     };
+    if member.is_empty() {
+        return failed(ErrorCode::InvalidRequest);
+    }
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
     let settings = node.cluster.group_configs.settings(group);
     match fetch(node, context, &request, &session, &settings).await {
@@ -68,9 +76,13 @@ async fn fetch(
     settings: &GroupSettings,
 ) -> Result<Answers, ErrorCode> {
     let manager = &node.share.manager;
-    let acks = acks_of(request, &session.group);
-    check_renewal(request, context.version, &acks, settings)?;
-    let purpose = SessionUse::Fetch { acknowledges: !acks.is_empty() };
+    let (acks, refused) = admit_renewals(
+        acks_of(request, &session.group),
+        context.version >= FIRST_VERSION_WITH_RENEWAL && request.is_renew_ack,
+        settings,
+    );
+    check_sizes(request)?;
+    let purpose = SessionUse::Fetch { acknowledges: !acks.is_empty() || !refused.is_empty() };
     let (admitted, partitions) = {
         let mut sessions = manager.sessions();
         let admitted = sessions.admit(session, context.connection, request.share_session_epoch, purpose);
@@ -81,6 +93,15 @@ async fn fetch(
         manager.finish(node, &manager.release(session)).await;
     }
     let mut answers = Answers::new();
+    if matches!(admitted, Admitted::Opened { .. }) {
+        // The first answer of a session names all that was asked for.
+        for partition in &partitions {
+            answer_for(&mut answers, *partition);
+        }
+    }
+    for ((topic_id, partition), code) in refused {
+        answer_for(&mut answers, (topic_id, partition)).acknowledge_error_code = code.code();
+    }
     let results = manager.acknowledge(node, &session.member, &acks).await;
     for ((key, _), result) in acks.iter().zip(results) {
         let answer = answer_for(&mut answers, (key.topic_id, key.partition));
@@ -116,29 +137,38 @@ async fn fetch(
     Ok(answers)
 }
 
-fn check_renewal(
-    request: &ShareFetchRequest,
-    version: i16,
-    acks: &[(ShareKey, Vec<AckBatch<'_>>)],
-    settings: &GroupSettings,
-) -> Result<(), ErrorCode> {
+/// A request that renews fetches nothing, and says so (KIP-1222).
+fn check_sizes(request: &ShareFetchRequest) -> Result<(), ErrorCode> {
     let sizes = [request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records];
-    let renews = renews(acks);
     if request.is_renew_ack && sizes.iter().any(|size| *size != 0) {
-        return Err(ErrorCode::InvalidRequest);
-    }
-    if renews && (version < 2 || !request.is_renew_ack || !settings.renew_enabled) {
         return Err(ErrorCode::InvalidRequest);
     }
     Ok(())
 }
 
-/// True when a lock is to be renewed.
-pub(super) fn renews(acks: &[(ShareKey, Vec<AckBatch<'_>>)]) -> bool {
-    acks.iter().any(|(_, batches)| batches.iter().any(|batch| batch.types.contains(&4)))
+/// Acknowledgements by share partition.
+pub(super) type Acks<'a> = Vec<(ShareKey, Vec<AckBatch<'a>>)>;
+
+/// Takes out the partitions that renew where they may not: the request did not announce it (INVALID_REQUEST), or the
+/// group forbids it (INVALID_RECORD_STATE).
+pub(super) fn admit_renewals<'a>(
+    acks: Acks<'a>,
+    announced: bool,
+    settings: &GroupSettings,
+) -> (Acks<'a>, Vec<(SessionPartition, ErrorCode)>) {
+    let code = match (announced, settings.renew_enabled) {
+        (false, _) => ErrorCode::InvalidRequest,
+        (true, false) => ErrorCode::InvalidRecordState,
+        (true, true) => return (acks, Vec::new()),
+    };
+    let renews = |batches: &[AckBatch<'_>]| batches.iter().any(|batch| batch.types.contains(&RENEW));
+    let (refused, admitted): (Acks<'a>, Acks<'a>) =
+        acks.into_iter().partition(|(_, batches)| renews(batches));
+    let refused = refused.into_iter().map(|(key, _)| ((key.topic_id, key.partition), code));
+    (admitted, refused.collect())
 }
 
-fn acks_of<'a>(request: &'a ShareFetchRequest, group: &Arc<str>) -> Vec<(ShareKey, Vec<AckBatch<'a>>)> {
+fn acks_of<'a>(request: &'a ShareFetchRequest, group: &Arc<str>) -> Acks<'a> {
     let mut acks = Vec::new();
     for topic in &request.topics {
         for partition in &topic.partitions {

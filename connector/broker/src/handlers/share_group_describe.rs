@@ -9,6 +9,7 @@ use kafka_protocol::messages::share_group_describe_response::{
 use kafka_protocol::messages::{GroupId, ShareGroupDescribeRequest, ShareGroupDescribeResponse, TopicName};
 
 use super::RequestContext;
+use crate::error::ErrorCode;
 use crate::group::assignor::{self, AssignedTopic};
 use crate::group::share_group::ShareGroup;
 use crate::group::state_of;
@@ -21,10 +22,11 @@ pub(super) async fn handle(
 ) -> ShareGroupDescribeResponse {
     let describe = |id: GroupId| {
         let described = DescribedGroup::default().with_group_id(id.clone());
-        match node.share.groups.with_group(node, &id, |group| describe_group(&described, group)) {
-            Ok(described) => described,
-            Err(code) => described.with_error_code(code.code()).with_group_state("Dead".into()),
-        }
+        let found = match id.is_empty() {
+            true => Err(ErrorCode::InvalidGroupId),
+            false => node.share.groups.with_group(node, &id, |group| describe_group(&described, group)),
+        };
+        found.unwrap_or_else(|code| described.with_error_code(code.code()))
     };
     ShareGroupDescribeResponse::default().with_groups(request.group_ids.into_iter().map(describe).collect())
 }

@@ -35,10 +35,11 @@ pub(super) async fn handle(
                 };
                 Assignment::default().with_topic_partitions(topics.into_iter().map(topic).collect())
             });
+            let left = reply.epoch == MemberEpoch(-1);
             response
                 .with_member_id(Some(request.member_id))
                 .with_member_epoch(reply.epoch.0)
-                .with_heartbeat_interval_ms(millis(settings.heartbeat_interval))
+                .with_heartbeat_interval_ms(if left { 0 } else { millis(settings.heartbeat_interval) })
                 .with_assignment(assignment)
         }
     }

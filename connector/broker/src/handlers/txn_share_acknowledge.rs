@@ -24,7 +24,7 @@ use crate::node::Node;
 use crate::peer::Attempts;
 use crate::share::durable::ShareKey;
 use crate::share::leader::{LeaderWrite, ShareLeader};
-use crate::share::manager::{OwnedWrite, code_of_ack};
+use crate::share::manager::{OwnedWrite, code_of_ack, for_client};
 use crate::share::record_state::MemberId;
 use crate::share::session::SessionKey;
 use crate::share::share_partition::AckBatch;
@@ -49,6 +49,7 @@ pub(super) async fn handle(
     match stage(node, &request).await {
         Ok(stages) => respond(stages),
         Err(code) => {
+            let code = for_client(code);
             TxnShareAcknowledgeResponse { error_code: code.code(), ..TxnShareAcknowledgeResponse::default() }
         }
     }

@@ -234,9 +234,9 @@ impl ShareManager {
     }
 }
 
-/// What a client is told when the share coordinator refuses, as in Kafka: a fenced leader is not the leader, and the
-/// client does not know that coordinator.
-fn for_client(code: ErrorCode) -> ErrorCode {
+/// What a client is told when a coordinator refuses that it does not know, as in Kafka: a fenced leader is not the
+/// leader, and a coordinator that moved is one that is not there for the moment.
+pub(crate) fn for_client(code: ErrorCode) -> ErrorCode {
     match code {
         ErrorCode::FencedLeaderEpoch | ErrorCode::FencedStateEpoch => ErrorCode::NotLeaderOrFollower,
         ErrorCode::NotCoordinator => ErrorCode::CoordinatorNotAvailable,

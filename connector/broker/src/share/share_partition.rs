@@ -436,6 +436,9 @@ impl SharePartition {
         for ack in acks {
             let range = OffsetRange::new(ack.first, ack.last)
                 .ok_or(AckError::Request("the first offset is above the last"))?;
+            if range.first.0 < 0 {
+                return Err(AckError::Request("an offset is negative"));
+            }
             if previous.is_some_and(|last| range.first <= last) {
                 return Err(AckError::Request("acknowledgement batches overlap or are out of order"));
             }

@@ -8,6 +8,33 @@ use std::fmt;
 
 use crate::play::Step;
 
+/// A transcript as text: a step begins with `# ` and its name, a field is its path and value.
+pub(crate) fn written(steps: &[Step]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        text.push_str(&format!("# {}\n", step.name));
+        for (path, value) in &step.fields {
+            text.push_str(&format!("{path} = {value}\n"));
+        }
+    }
+    text
+}
+
+/// The reverse of [`written`].
+pub(crate) fn read(text: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix("# "), line.split_once(" = ")) {
+            (Some(name), _) => steps.push(Step { name: name.to_owned(), fields: Vec::new() }),
+            (None, Some((path, value))) => {
+                steps.last_mut().unwrap().fields.push((path.to_owned(), value.to_owned()));
+            }
+            (None, None) => panic!("neither a step nor a field: {line}"),
+        }
+    }
+    steps
+}
+
 /// One field of one answer that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
@@ -25,8 +52,14 @@ impl fmt::Display for Difference {
 
 /// Every field in which the answers differ. Panics when the transcripts are not of one script.
 pub(crate) fn differences(kafka: &[Step], embedded: &[Step]) -> Vec<Difference> {
-    let names = |steps: &[Step]| steps.iter().map(|step| step.name.clone()).collect::<Vec<_>>();
-    assert_eq!(names(kafka), names(embedded), "the script took another way");
+    let apart = kafka.iter().zip(embedded).find(|(theirs, ours)| theirs.name != ours.name);
+    assert!(
+        apart.is_none() && kafka.len() == embedded.len(),
+        "the script took another way: {} and {} steps, first {:?}",
+        kafka.len(),
+        embedded.len(),
+        apart.map(|(theirs, ours)| (&theirs.name, &ours.name))
+    );
     let mut found = Vec::new();
     for (theirs, ours) in kafka.iter().zip(embedded) {
         let [one, other] = [theirs, ours].map(|step| step.fields.iter().cloned().collect::<BTreeMap<_, _>>());

@@ -14,23 +14,37 @@ pub(crate) type Fields = Vec<(String, String)>;
 pub(crate) struct Mapping {
     /// Suffix of every name that this run made.
     run: String,
-    /// Ids by kind, in the order in which they were first seen.
-    ids: BTreeMap<&'static str, Vec<String>>,
+    /// Producer ids, in the order in which they were first seen.
+    producers: Vec<String>,
+    /// Names of topic ids.
+    topics: BTreeMap<String, String>,
+    /// First timestamp of the records that the script writes.
+    base_ms: i64,
 }
 
 impl Mapping {
-    /// For names that end with `run`.
-    pub(crate) fn new(run: &str) -> Self {
-        Mapping { run: run.to_owned(), ids: BTreeMap::new() }
+    /// For names that end with `run` and records from `base_ms` on.
+    pub(crate) fn new(run: &str, base_ms: i64) -> Self {
+        Mapping { run: run.to_owned(), base_ms, ..Mapping::default() }
     }
 
-    fn id(&mut self, kind: &'static str, value: &str) -> String {
-        let known = self.ids.entry(kind).or_default();
-        let place = known.iter().position(|one| one == value).unwrap_or_else(|| {
-            known.push(value.to_owned());
-            known.len() - 1
+    /// Gives the id of a topic its name.
+    pub(crate) fn topic(&mut self, id: &str, name: &str) {
+        self.topics.insert(id.to_owned(), name.replace(&self.run, "RUN"));
+    }
+
+    fn producer(&mut self, value: &str) -> String {
+        let place = self.producers.iter().position(|one| one == value).unwrap_or_else(|| {
+            self.producers.push(value.to_owned());
+            self.producers.len() - 1
         });
-        format!("{kind} {place}")
+        format!("producer {place}")
+    }
+
+    /// A time that the script made is compared; that of a marker is any.
+    fn time(&self, value: &str) -> String {
+        let after = value.parse::<i64>().map_or(-1, |at| at - self.base_ms);
+        if (0..1_000).contains(&after) { format!("base + {after}") } else { "some".to_owned() }
     }
 
     /// The value as it is compared; none for what is not compared at all.
@@ -43,8 +57,9 @@ impl Mapping {
                 return None;
             }
             _ if nothing => value.to_owned(),
-            "producer_id" => self.id("producer", value),
-            "topic_id" => self.id("topic", value),
+            "producer_id" => self.producer(value),
+            "topic_id" => self.topics.get(value).cloned().unwrap_or_else(|| "some topic".to_owned()),
+            "last_timestamp" | "timestamp" | "log_append_time_ms" => self.time(value),
             "host" | "port" | "cluster_id" | "client_host" | "transaction_start_time_ms" => "some".to_owned(),
             // Every broker counts in its own steps; 0 means something.
             "member_epoch" | "group_epoch" | "assignment_epoch" if value != "0" => "an epoch".to_owned(),
@@ -77,7 +92,7 @@ impl Mapping {
             let header = &batch.header;
             let producer = match header.producer_id {
                 -1 => "no producer".to_owned(),
-                id => format!("{} epoch {}", self.id("producer", &id.to_string()), header.producer_epoch),
+                id => format!("{} epoch {}", self.producer(&id.to_string()), header.producer_epoch),
             };
             let content = if header.is_control() {
                 format!("{:?}", control::decode(&batch).unwrap().0)
@@ -145,7 +160,7 @@ fn a_debug_form_becomes_paths_and_values() {
     struct Wrapped(i32);
     let names = vec![Some("a: b-run"), None];
     let outer = Outer { id: Wrapped(7), names, empty: Vec::new(), producer_id: 4711 };
-    let fields = Mapping::new("run").fields(&format!("{outer:#?}"));
+    let fields = Mapping::new("run", 0).fields(&format!("{outer:#?}"));
     let expected = [
         ("id", "7"),
         ("names.0", "\"a: b-RUN\""),

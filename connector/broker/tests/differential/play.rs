@@ -12,11 +12,12 @@ use sharestream_base::{BoxIo, Env, HostPort};
 use sharestream_wire::frame::{self, FrameDecoder};
 use sharestream_wire::messages::share_fetch::{ShareFetchRequest, ShareFetchResponse};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use uuid::Uuid;
 
 use crate::fields::{Fields, Mapping};
 
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(6);
 /// Longest wait until a broker has come to rest.
 const REST: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -45,14 +46,19 @@ pub(crate) struct Play {
     mapping: Mapping,
     names: BTreeSet<String>,
     steps: Vec<Step>,
+    /// What became of the connection when the last answer did not come.
+    silence: &'static str,
     /// Ends the name of everything that this run makes.
     pub(crate) run: String,
+    /// First timestamp of its records.
+    pub(crate) base_ms: i64,
 }
 
 impl Play {
-    pub(crate) fn new(env: Env, address: HostPort) -> Self {
+    /// Its records are stamped from `base_ms` on.
+    pub(crate) fn new(env: Env, address: HostPort, base_ms: i64) -> Self {
         let run = env.rng.uuid().simple().to_string()[..12].to_owned();
-        let (connections, mapping) = (Vec::new(), Mapping::new(&run));
+        let (connections, mapping) = (Vec::new(), Mapping::new(&run, base_ms));
         Play {
             env,
             address,
@@ -61,7 +67,9 @@ impl Play {
             mapping,
             names: BTreeSet::new(),
             steps: Vec::new(),
+            silence: "closed",
             run,
+            base_ms,
         }
     }
 
@@ -72,6 +80,11 @@ impl Play {
     /// A name of this run.
     pub(crate) fn name(&self, name: &str) -> String {
         format!("{name}-{}", self.run)
+    }
+
+    /// Gives the id of a topic a name in the transcript.
+    pub(crate) fn know_topic(&mut self, id: Uuid, name: &str) {
+        self.mapping.topic(&id.to_string(), name);
     }
 
     /// From now on requests go over connection number `number`.
@@ -90,7 +103,12 @@ impl Play {
         self.env.clock.sleep(duration).await;
     }
 
-    /// Sends a request and waits; none when the broker closed the connection.
+    /// Kafka's brokers learn of changed settings a little after they were answered.
+    pub(crate) async fn settings_arrive(&self) {
+        self.sleep(Duration::from_millis(500)).await;
+    }
+
+    /// Sends a request and waits; none when the broker closed the connection or never answers.
     pub(crate) async fn call<R: Request>(&mut self, request: &R, version: i16) -> Option<R::Response> {
         while self.connections.len() <= self.current {
             self.connections.push(None);
@@ -107,7 +125,8 @@ impl Play {
         let bytes = frame::encode_request(request, version, id, "differential").unwrap();
         connection.io.write_all(&bytes).await.unwrap();
         let answer = self.env.clock.timeout(PATIENCE, receive(&mut connection)).await;
-        let answer = answer.unwrap_or_else(|_| panic!("no answer to {} version {version}", R::KEY))?;
+        self.silence = if answer.is_ok() { "closed" } else { "no answer" };
+        let answer = answer.ok().flatten()?;
         let (answered, response) = frame::decode_response::<R>(answer, version).unwrap();
         assert_eq!(answered, id);
         self.connections[self.current] = Some(connection);
@@ -118,7 +137,7 @@ impl Play {
     pub(crate) fn note(&mut self, name: &str, answer: Option<&dyn Debug>, more: Fields) {
         let mut fields = match answer {
             Some(answer) => self.mapping.fields(&format!("{answer:#?}")),
-            None => vec![("connection".to_owned(), "closed".to_owned())],
+            None => vec![("connection".to_owned(), self.silence.to_owned())],
         };
         fields.extend(more);
         assert!(self.names.insert(name.to_owned()), "two steps are called {name}");

@@ -83,11 +83,12 @@ async fn write(p: &mut Play, data: &Topic) {
     for version in 3..=12 {
         let values = [format!("a{version}"), format!("b{version}")];
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        let request = produce(None, &data.name, 0, Some(batch(NEW, -1, false, &values)), -1);
+        let request = produce(None, &data.name, 0, Some(batch(p.base_ms, NEW, -1, false, &values)), -1);
         p.settled(&format!("produce, version {version}"), request, version).await;
     }
-    let one = || Some(batch(NEW, -1, false, &["x"]));
-    let mut damaged = batch(NEW, -1, false, &["x"]).to_vec();
+    let base_ms = p.base_ms;
+    let one = || Some(batch(base_ms, NEW, -1, false, &["x"]));
+    let mut damaged = batch(p.base_ms, NEW, -1, false, &["x"]).to_vec();
     *damaged.last_mut().unwrap() ^= 1;
     let unknown = p.name("unknown");
     let cases = [
@@ -100,7 +101,13 @@ async fn write(p: &mut Play, data: &Topic) {
         ("to a topic of the broker", produce(None, "__transaction_state", 0, one(), -1)),
         (
             "in a transaction without one",
-            produce(None, &data.name, 0, Some(batch(Producer { id: 1, epoch: 0 }, 0, true, &["x"])), -1),
+            produce(
+                None,
+                &data.name,
+                0,
+                Some(batch(p.base_ms, Producer { id: 1, epoch: 0 }, 0, true, &["x"])),
+                -1,
+            ),
         ),
     ];
     for (what, request) in cases {
@@ -125,12 +132,12 @@ async fn write_in_sequence(p: &mut Play, data: &Topic) {
     ];
     for (what, who, sequence, count) in steps {
         let values = ["s", "t"];
-        let records = batch(who, sequence, false, &values[..count]);
+        let records = batch(p.base_ms, who, sequence, false, &values[..count]);
         let request = produce(None, &data.name, 1, Some(records), -1);
         p.step(&format!("produce in sequence: {what}"), request, 9).await;
     }
-    p.step("producers of a partition", describe_producers(&data.name, &[1]), 0).await;
-    p.step("producers of an unknown partition", describe_producers(&data.name, &[7]), 0).await;
+    producers(p, "producers of a partition", &data.name, &[1]).await;
+    producers(p, "producers of an unknown partition", &data.name, &[7]).await;
     for version in 0..=5 {
         let request = match version {
             3.. => init(None, NEW, 60_000),
@@ -153,8 +160,8 @@ async fn list(p: &mut Play, data: &Topic) {
         ("of the highest timestamp", -3),
         ("earliest local", -4),
         ("latest tiered", -5),
-        ("at 1000", 1_000),
-        ("at 1001", 1_001),
+        ("at the first", p.base_ms),
+        ("at the second", p.base_ms + 1),
         ("at 0", 0),
         ("in the future", 5_000_000_000_000),
     ];
@@ -208,6 +215,7 @@ async fn configs(p: &mut Play, data: &Topic) {
     for (what, request) in steps {
         p.step(&format!("alter a topic config: {what}"), request, 1).await;
     }
+    p.settings_arrive().await;
     for (what, name) in
         [("set", "retention.bytes"), ("default", "cleanup.policy"), ("unknown", "no.such.config")]
     {
@@ -216,6 +224,7 @@ async fn configs(p: &mut Play, data: &Topic) {
     }
     let back = alter(&data.name, &[("retention.bytes", None)]);
     p.step("alter a topic config: back to the default", back, 1).await;
+    p.settings_arrive().await;
     let request = describe_configs(TOPIC_RESOURCE, &data.name, Some(&["retention.bytes"]));
     p.step("describe a topic config: default again", request, 4).await;
     let request = describe_configs(TOPIC_RESOURCE, &unknown, Some(&["retention.bytes"]));

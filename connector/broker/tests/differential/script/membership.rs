@@ -139,6 +139,7 @@ async fn settings(p: &mut Play) {
     }
     let request = alter_configs(GROUP_RESOURCE, "", &[("share.isolation.level", Some("read_committed"))]);
     p.settled("alter a config of no group", request, 1).await;
+    p.settings_arrive().await;
     for key in [
         "share.auto.offset.reset",
         "share.isolation.level",

@@ -50,7 +50,8 @@ fn start_is(offset: i64) -> impl Fn(&DescribeShareGroupOffsetsResponse) -> bool 
 
 pub(crate) async fn play(p: &mut Play) {
     let source = topic(p, "offsets", 1).await;
-    let request = produce(None, &source.name, 0, Some(batch(NEW, -1, false, &["a", "b", "c"])), -1);
+    let request =
+        produce(None, &source.name, 0, Some(batch(p.base_ms, NEW, -1, false, &["a", "b", "c"])), -1);
     p.quietly_until(&request, 9, |_| true).await.unwrap();
     let (group, stranger, unknown) = (p.name("offsets"), p.name("stranger"), p.name("unknown"));
     let one: &[i32] = &[0];

@@ -73,14 +73,22 @@ pub(crate) async fn topic(p: &mut Play, name: &str, partitions: i32) -> Topic {
     let request = MetadataRequest::default().with_topics(Some(vec![wanted]));
     let ready = |answer: &MetadataResponse| answer.topics[0].error_code == 0;
     p.quietly_until(&request, 12, ready).await;
-    Topic { name, id: created.topics[0].topic_id }
+    let id = created.topics[0].topic_id;
+    p.know_topic(id, &name);
+    Topic { name, id }
 }
 
-/// A batch of values, at a timestamp each of 1000, 1001 and so on.
-pub(crate) fn batch(producer: Producer, sequence: i32, transactional: bool, values: &[&str]) -> Bytes {
+/// A batch of values, a millisecond apart from `base_ms` on.
+pub(crate) fn batch(
+    base_ms: i64,
+    producer: Producer,
+    sequence: i32,
+    transactional: bool,
+    values: &[&str],
+) -> Bytes {
     let mut builder = BatchBuilder::new();
     for (place, value) in values.iter().enumerate() {
-        builder.append(1_000 + place as i64, None, Some(value.as_bytes()), &[]).unwrap();
+        builder.append(base_ms + place as i64, None, Some(value.as_bytes()), &[]).unwrap();
     }
     let meta = match producer {
         NEW => BatchMeta::default(),
@@ -142,7 +150,10 @@ pub(crate) fn fetch(
 pub(crate) fn list_offsets(topic: &str, partition: i32, timestamp: i64, isolation: i8) -> ListOffsetsRequest {
     let asked = ListOffsetsPartition::default().with_partition_index(partition).with_timestamp(timestamp);
     let topic = ListOffsetsTopic::default().with_name(topic_name(topic)).with_partitions(vec![asked]);
-    ListOffsetsRequest::default().with_isolation_level(isolation).with_topics(vec![topic])
+    ListOffsetsRequest::default()
+        .with_replica_id(BrokerId(-1))
+        .with_isolation_level(isolation)
+        .with_topics(vec![topic])
 }
 
 pub(crate) fn init(id: Option<&str>, known: Producer, timeout_ms: i32) -> InitProducerIdRequest {
@@ -187,6 +198,30 @@ pub(crate) fn describe_producers(topic: &str, partitions: &[i32]) -> DescribePro
         .with_name(topic_name(topic))
         .with_partition_indexes(partitions.to_vec());
     DescribeProducersRequest::default().with_topics(vec![topic])
+}
+
+/// Notes the producers of partitions, sorted by what can be compared.
+pub(crate) async fn producers(p: &mut Play, name: &str, topic: &str, partitions: &[i32]) {
+    let answer = p.call(&describe_producers(topic, partitions), 0).await.map(|mut answer| {
+        for partition in answer.topics.iter_mut().flat_map(|topic| &mut topic.partitions) {
+            // Ids rise in the order in which they were given out.
+            partition.active_producers.sort_by_key(|producer| producer.producer_id.0);
+        }
+        answer
+    });
+    p.note(name, answer.as_ref().map(|answer| answer as &dyn std::fmt::Debug), Vec::new());
+}
+
+/// Notes what DescribeTransactions says, its partitions sorted.
+pub(crate) async fn describe(p: &mut Play, name: &str, ids: &[&str]) {
+    let answer = p.call(&describe_transactions(ids), 0).await.map(|mut answer| {
+        for state in &mut answer.transaction_states {
+            state.topics.sort_by(|a, b| a.topic.cmp(&b.topic));
+            state.topics.iter_mut().for_each(|topic| topic.partitions.sort_unstable());
+        }
+        answer
+    });
+    p.note(name, answer.as_ref().map(|answer| answer as &dyn std::fmt::Debug), Vec::new());
 }
 
 pub(crate) const TOPIC_RESOURCE: i8 = 2;

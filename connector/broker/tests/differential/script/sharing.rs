@@ -129,7 +129,7 @@ impl Member {
 }
 
 async fn write(p: &mut Play, topic: &Topic, partition: i32, values: &[&str]) {
-    let request = produce(None, &topic.name, partition, Some(batch(NEW, -1, false, values)), -1);
+    let request = produce(None, &topic.name, partition, Some(batch(p.base_ms, NEW, -1, false, values)), -1);
     let answer = p.quietly_until(&request, 9, |_| true).await.unwrap();
     assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
 }
@@ -139,6 +139,7 @@ async fn from_the_start(p: &mut Play, group: &str, more: &[(&str, &str)]) {
     configs.extend(more.iter().map(|(key, value)| (*key, Some(*value))));
     let answer = p.call(&alter_configs(GROUP_RESOURCE, group, &configs), 1).await.unwrap();
     assert_eq!(answer.responses[0].error_code, 0, "{answer:?}");
+    p.settings_arrive().await;
 }
 
 pub(crate) async fn play(p: &mut Play) {
@@ -204,6 +205,11 @@ async fn sessions(p: &mut Play, source: &Topic) {
         p.step(&format!("share acknowledge {what}"), request, 2).await;
     }
 
+    // The first fetch of a share partition makes it; what Kafka answers meanwhile depends on time.
+    for epoch in [0, 1, 2, -1] {
+        let request = ShareFetchRequest { max_wait_ms: 300, min_bytes: 1, ..at(&alice, epoch) };
+        p.call(&request, 2).await;
+    }
     alice.fetched(p, "a session opens", alice.fetch(&[2], &[]), 2).await;
     alice.fetched(p, "a session goes on", alice.fetch(&[2], &[]), 2).await;
     alice.fetched(p, "a session goes on without naming partitions", alice.fetch(&[], &[]), 2).await;
@@ -293,8 +299,10 @@ async fn acknowledgements(p: &mut Play, source: &Topic) {
     p.step("the session closes with an acknowledgement", closing, 2).await;
     alice.session = 0;
     alice.acquires(p, "the rest comes again in a new session", &[1]).await;
-    // A connection that is lost gives everything back.
+    // A connection that is lost gives everything back. Kafka notices a little later, and then ends also a session that
+    // was opened anew meanwhile.
     p.hang_up(1);
+    p.sleep(Duration::from_secs(1)).await;
     alice.session = 0;
     alice.acquires(p, "after a lost connection it comes once more", &[1]).await;
 }
@@ -335,7 +343,7 @@ async fn renewals(p: &mut Play) {
     alice.fetched(p, "renew with a fetch that does not say so", request, 2).await;
     let answer = alter_configs(GROUP_RESOURCE, &group, &[("share.renew.acknowledge.enable", Some("false"))]);
     p.call(&answer, 1).await.unwrap();
-    p.sleep(Duration::from_millis(500)).await;
+    p.settings_arrive().await;
     let request = renew(&alice, &[(0, 2, 2, &[4])]);
     alice.acknowledged(p, "renew where it is forbidden", request, 2).await;
     p.hang_up(1);
@@ -419,7 +427,7 @@ async fn isolation(p: &mut Play) {
     let answer = p.quietly_until(&init(Some(&id), NEW, 60_000), 5, |_| true).await.unwrap();
     let mut producer = Producer { id: answer.producer_id.0, epoch: answer.producer_epoch };
     for (value, commit) in [("kept", true), ("dropped", false), ("open", true)] {
-        let records = batch(producer, 0, true, &[value, value]);
+        let records = batch(p.base_ms, producer, 0, true, &[value, value]);
         let request = produce(Some(&id), &source.name, 0, Some(records), -1);
         p.quietly_until(&request, 12, |_| true).await;
         if value != "open" {

@@ -87,11 +87,11 @@ async fn identities(p: &mut Play) {
         };
         p.settled(&format!("init, version {version}"), request, version).await;
     }
-    p.step("describe an initialised id", describe_transactions(&[&id]), 0).await;
+    describe(p, "describe an initialised id", &[&id]).await;
     let unknown = p.name("unknown-id");
-    p.step("describe an unknown id", describe_transactions(&[&unknown]), 0).await;
-    p.step("describe an empty id", describe_transactions(&[""]), 0).await;
-    p.step("describe nothing", describe_transactions(&[]), 0).await;
+    describe(p, "describe an unknown id", &[&unknown]).await;
+    describe(p, "describe an empty id", &[""]).await;
+    describe(p, "describe nothing", &[]).await;
     let nobody = Producer { id: 1, epoch: 0 };
     p.settled("end an unknown id", end(&unknown, nobody, true), 5).await;
 }
@@ -115,7 +115,8 @@ async fn life(p: &mut Play, output: &Topic, commit: bool) {
     let word = if commit { "commit" } else { "abort" };
     let id = p.name(word);
     let producer = identity(&p.settled(&format!("{word}: init"), init(Some(&id), NEW, MINUTE_MS), 5).await);
-    let record = |who, sequence, value| Some(batch(who, sequence, true, &[value]));
+    let base_ms = p.base_ms;
+    let record = |who, sequence, value| Some(batch(base_ms, who, sequence, true, &[value]));
     for (partition, value) in [(0, "one"), (1, "two")] {
         let request = produce(Some(&id), &output.name, partition, record(producer, 0, value), -1);
         p.settled(&format!("{word}: produce to partition {partition}"), request, 12).await;
@@ -124,7 +125,7 @@ async fn life(p: &mut Play, output: &Topic, commit: bool) {
     p.settled(&format!("{word}: produce once more"), request, 12).await;
     let request = produce(Some(&id), &output.name, 0, record(producer, 7, "gap"), -1);
     p.settled(&format!("{word}: produce after a gap"), request, 12).await;
-    let request = produce(None, &output.name, 0, Some(batch(NEW, -1, false, &["plain"])), -1);
+    let request = produce(None, &output.name, 0, Some(batch(p.base_ms, NEW, -1, false, &["plain"])), -1);
     p.settled(&format!("{word}: produce beside it"), request, 9).await;
     looks(p, output, &id, producer, &format!("{word}, open")).await;
 
@@ -143,16 +144,16 @@ async fn life(p: &mut Play, output: &Topic, commit: bool) {
     p.settled(&format!("{word}: end as a later one"), end(&id, ahead, commit), 5).await;
     p.settled(&format!("{word}: abort the next"), end(&id, next, false), 5).await;
     rest(p, &id).await;
-    p.step(&format!("{word}: describe at last"), describe_transactions(&[&id]), 0).await;
+    describe(p, &format!("{word}: describe at last"), &[&id]).await;
 }
 
 /// Everything that shows a transaction.
 async fn looks(p: &mut Play, output: &Topic, id: &str, producer: Producer, when: &str) {
-    p.step(&format!("{when}: describe"), describe_transactions(&[id]), 0).await;
+    describe(p, &format!("{when}: describe"), &[id]).await;
     let ids = vec![ProducerId(producer.id)];
     let request = ListTransactionsRequest::default().with_producer_id_filters(ids).with_duration_filter(-1);
     p.step(&format!("{when}: list by producer"), request, 1).await;
-    p.step(&format!("{when}: producers"), describe_producers(&output.name, &[0]), 0).await;
+    producers(p, &format!("{when}: producers"), &output.name, &[0]).await;
     for (level, isolation) in [("uncommitted", READ_UNCOMMITTED), ("committed", READ_COMMITTED)] {
         for version in [12, 16] {
             let request = fetch(version, output, (0, 0), isolation, -1);
@@ -171,7 +172,7 @@ async fn nothing(p: &mut Play) {
     p.settled("nothing: abort, version 4", end(&id, producer, false), 4).await;
     let next = successor(&p.settled("nothing: abort, version 5", end(&id, producer, false), 5).await);
     rest(p, &id).await;
-    p.step("nothing: describe", describe_transactions(&[&id]), 0).await;
+    describe(p, "nothing: describe", &[&id]).await;
     p.settled("nothing: abort again", end(&id, producer, false), 5).await;
     p.settled("nothing: commit as the next", end(&id, next, true), 5).await;
     let last = successor(&p.settled("nothing: abort as the next", end(&id, next, false), 5).await);
@@ -184,7 +185,8 @@ async fn nothing(p: &mut Play) {
 async fn version_1(p: &mut Play, output: &Topic) {
     let id = p.name("first");
     let producer = identity(&p.settled("version 1: init", init(Some(&id), NEW, MINUTE_MS), 4).await);
-    let record = |sequence, value| Some(batch(producer, sequence, true, &[value]));
+    let base_ms = p.base_ms;
+    let record = |sequence, value| Some(batch(base_ms, producer, sequence, true, &[value]));
     for version in [9, 10, 11] {
         let request = produce(Some(&id), &output.name, 1, record(0, "unasked"), -1);
         p.settled(&format!("version 1: produce without adding, version {version}"), request, version).await;
@@ -194,7 +196,7 @@ async fn version_1(p: &mut Play, output: &Topic) {
         p.settled(&format!("version 1: add, version {version}"), request, version).await;
     }
     p.settled("version 1: produce", produce(Some(&id), &output.name, 1, record(0, "v1"), -1), 11).await;
-    p.step("version 1: describe", describe_transactions(&[&id]), 0).await;
+    describe(p, "version 1: describe", &[&id]).await;
     p.settled("version 1: end", end(&id, producer, true), 4).await;
     rest(p, &id).await;
     p.settled("version 1: end again", end(&id, producer, true), 4).await;
@@ -205,7 +207,7 @@ async fn version_1(p: &mut Play, output: &Topic) {
         p.settled(&format!("version 1: abort, version {version}"), end(&id, producer, false), version).await;
         rest(p, &id).await;
     }
-    p.step("version 1: describe at last", describe_transactions(&[&id]), 0).await;
+    describe(p, "version 1: describe at last", &[&id]).await;
     p.fetch("version 1: fetch", fetch(12, output, (1, 0), READ_COMMITTED, -1), 12).await;
 }
 
@@ -233,11 +235,17 @@ async fn participants(p: &mut Play, output: &Topic) {
     ];
     for (what, request) in cases {
         for version in [1, 3] {
-            p.settled(&format!("participants: add {what}, version {version}"), request.clone(), version)
-                .await;
+            let answer = p.quietly_until(&request, version, |_| true).await.map(|mut answer| {
+                for topic in &mut answer.results_by_topic_v3_and_below {
+                    topic.results_by_partition.sort_by_key(|result| result.partition_index);
+                }
+                answer
+            });
+            let name = format!("participants: add {what}, version {version}");
+            p.note(&name, answer.as_ref().map(|answer| answer as &dyn std::fmt::Debug), Vec::new());
         }
     }
-    p.step("participants: describe", describe_transactions(&[&id]), 0).await;
+    describe(p, "participants: describe", &[&id]).await;
     p.settled("participants: end", end(&id, producer, false), 4).await;
     rest(p, &id).await;
 }
@@ -246,7 +254,8 @@ async fn participants(p: &mut Play, output: &Topic) {
 async fn fences(p: &mut Play, output: &Topic) {
     let id = p.name("fences");
     let old = identity(&p.settled("fences: init", init(Some(&id), NEW, MINUTE_MS), 5).await);
-    let record = |who, sequence, value| Some(batch(who, sequence, true, &[value]));
+    let base_ms = p.base_ms;
+    let record = |who, sequence, value| Some(batch(base_ms, who, sequence, true, &[value]));
     let request = produce(Some(&id), &output.name, 0, record(old, 0, "zombie"), -1);
     p.settled("fences: produce", request, 12).await;
     // Aborts what is open, and answers when that is done.
@@ -265,13 +274,13 @@ async fn fences(p: &mut Play, output: &Topic) {
         let request = init(Some(&id), old, MINUTE_MS);
         p.settled(&format!("fences: init as the old one, version {version}"), request, version).await;
     }
-    p.step("fences: describe", describe_transactions(&[&id]), 0).await;
+    describe(p, "fences: describe", &[&id]).await;
     let request = produce(Some(&id), &output.name, 0, record(new, 0, "new"), -1);
     p.settled("fences: produce as the new one", request, 12).await;
     p.settled("fences: end as the new one", end(&id, new, true), 5).await;
     rest(p, &id).await;
     p.fetch("fences: fetch", fetch(12, output, (0, 0), READ_COMMITTED, -1), 12).await;
-    p.step("fences: producers", describe_producers(&output.name, &[0]), 0).await;
+    producers(p, "fences: producers", &output.name, &[0]).await;
 }
 
 /// The coordinator's clock. Kafka looks every ten seconds.
@@ -280,7 +289,8 @@ async fn late(p: &mut Play, output: &Topic) {
         let id = p.name(&format!("late-{word}"));
         let producer =
             identity(&p.settled(&format!("late {word}: init"), init(Some(&id), NEW, 1_000), 5).await);
-        let request = produce(Some(&id), &output.name, 1, Some(batch(producer, 0, true, &["late"])), -1);
+        let request =
+            produce(Some(&id), &output.name, 1, Some(batch(p.base_ms, producer, 0, true, &["late"])), -1);
         p.settled(&format!("late {word}: produce"), request, 12).await;
         let request = describe_transactions(&[&id]);
         let timed_out = |answer: &DescribeTransactionsResponse| {
@@ -288,11 +298,12 @@ async fn late(p: &mut Play, output: &Topic) {
         };
         p.until(&format!("late {word}: describe"), request, 0, timed_out).await;
         p.settled(&format!("late {word}: end"), end(&id, producer, commit), 5).await;
-        let request = produce(Some(&id), &output.name, 1, Some(batch(producer, 1, true, &["late"])), -1);
+        let request =
+            produce(Some(&id), &output.name, 1, Some(batch(p.base_ms, producer, 1, true, &["late"])), -1);
         p.settled(&format!("late {word}: produce late"), request, 12).await;
         let next = p.settled(&format!("late {word}: go on"), init(Some(&id), producer, 1_000), 5).await;
         let next = identity(&next);
-        let request = produce(Some(&id), &output.name, 1, Some(batch(next, 0, true, &["on"])), -1);
+        let request = produce(Some(&id), &output.name, 1, Some(batch(p.base_ms, next, 0, true, &["on"])), -1);
         p.settled(&format!("late {word}: produce again"), request, 12).await;
         p.settled(&format!("late {word}: commit"), end(&id, next, true), 5).await;
         rest(p, &id).await;
