@@ -45,17 +45,25 @@ impl World {
         if self.operator.is_none() || self.resetting.is_under_way() {
             return;
         }
+        self.ask_to_stop();
+        self.resetting = Resetting::Stopping;
+    }
+
+    fn ask_to_stop(&self) {
         for slot in &self.workers {
             let incarnations = slot.current.iter().chain(&slot.zombies);
             for incarnation in incarnations.filter(|incarnation| !incarnation.gate.is_paused()) {
                 incarnation.control.drain();
             }
         }
-        self.resetting = Resetting::Stopping;
     }
 
     /// Goes on with a reset where something has ended since the last step.
     pub(super) fn go_on_with_reset(&mut self) {
+        if self.resetting.is_under_way() {
+            // Whoever comes back before the reset is done joins the group again, which is then never empty.
+            self.ask_to_stop();
+        }
         match &self.resetting {
             Resetting::No => {}
             Resetting::Stopping => {
