@@ -57,6 +57,11 @@ impl Plan {
             None => AckMode::Transactional,
         }
     }
+
+    /// Whether the group is reset in the run.
+    pub fn resets_group(&self) -> bool {
+        self.ledger.is_some() && self.faults.iter().any(|timed| timed.fault == Fault::ResetGroup)
+    }
 }
 
 /// Settings of the share group.
@@ -188,6 +193,17 @@ pub enum Fault {
         worker: usize,
         /// Until the next start.
         down: Duration,
+    },
+    /// The request of a moment arrives, its answer is lost with the connection, and nothing else comes back on that link.
+    /// Only behind a request.
+    LoseAnswer {
+        /// How long.
+        lasts: Duration,
+    },
+    /// A worker that is to start later starts now.
+    Join {
+        /// Which worker.
+        worker: usize,
     },
     /// A node is killed; what it led moves to others, when there are others, after a while.
     KillNode {
@@ -363,6 +379,8 @@ impl Fault {
             Fault::KillWorkerAt { .. } => "kill-worker-at",
             Fault::Zombie { .. } => "zombie",
             Fault::StopWorker { .. } => "stop-worker",
+            Fault::LoseAnswer { .. } => "lose-answer",
+            Fault::Join { .. } => "join",
             Fault::KillNode { .. } => "kill-node",
             Fault::MoveLeader { .. } => "move-leader",
             Fault::StepClock { .. } => "step-clock",

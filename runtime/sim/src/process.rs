@@ -85,6 +85,11 @@ impl ProcessGate {
         self.lock().mode == Mode::Dead
     }
 
+    /// True between [`ProcessGate::pause`] and [`ProcessGate::resume`].
+    pub fn is_paused(&self) -> bool {
+        self.lock().mode == Mode::Paused
+    }
+
     /// Names of the tasks that have not ended.
     pub fn tasks(&self) -> Vec<String> {
         self.lock().running.values().cloned().collect()

@@ -87,8 +87,7 @@ impl Worker {
         config.mode = self.mode;
         config.max_poll_records = self.plan.poll_records;
         config.stage_separately = self.plan.stage_separately;
-        config.commit_deadline =
-            plan.ledger.as_ref().map_or(END_TXN_MAX, |ledger| ledger.commit_deadline);
+        config.commit_deadline = plan.ledger.as_ref().map_or(END_TXN_MAX, |ledger| ledger.commit_deadline);
         config.transaction_timeout = self.plan.checkpoint_interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
         config.group_configs = group_configs(plan);
         config

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use sharestream_core::commit::AckMode;
 use sharestream_sim::plan::Plan;
 use sharestream_sim::world::{RunOptions, run};
 
@@ -22,6 +23,13 @@ fn twice(first_seed: u64) -> BTreeSet<u64> {
         hashes.insert(first.totals.hash);
     }
     hashes
+}
+
+#[test]
+fn the_seeds_that_are_run_twice_are_of_every_mode() {
+    let count = |mode: AckMode| (0..SEEDS).filter(|seed| Plan::draw(*seed).mode() == mode).count();
+    assert!(count(AckMode::Ledger) >= 10 && count(AckMode::Transactional) >= 10);
+    assert!(count(AckMode::AtLeastOnce) >= 1);
 }
 
 #[test]

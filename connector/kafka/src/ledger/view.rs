@@ -4,8 +4,9 @@
 //! claim of producer p --> open --commit marker of p--> committed --floor above all of it--> covered --tombstone--> gone
 //!                             \---abort marker of p---> gone
 //! ```
-//! A marker settles every claim of its producer that lies before it, whatever epoch it carries: under transaction version
-//! 2 that epoch is the bumped one. Aborted claims are forgotten; so is everything of an older replay generation.
+//! A marker settles every claim of its producer that lies before it. Under transaction version 2 a commit marker carries the
+//! epoch of its transaction plus one; a higher one belongs to a later transaction, and the claim's own marker is gone (F7).
+//! Aborted claims are forgotten; so is everything of an older replay generation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,6 +100,8 @@ pub(crate) struct View {
     uncovered_floor: bool,
     /// F7: an open claim's marker is gone.
     lost_marker: bool,
+    /// F7: so was that of one that a later transaction of its producer has overtaken.
+    overtaken_claim: bool,
 }
 
 impl View {
@@ -123,6 +126,7 @@ impl View {
             mode: None,
             uncovered_floor: false,
             lost_marker: false,
+            overtaken_claim: false,
         }
     }
 
@@ -220,10 +224,11 @@ impl View {
     /// True when the partition must be read from its start once more, for either reason:
     /// - covered claims did not fit, and those that did have been tombstoned;
     /// - F7: an open claim lies below the last stable offset of a response that ended at its own high watermark, and its
-    ///   marker was not met: claim and marker were compacted away.
+    ///   marker was not met: claim and marker were compacted away; or the marker of a later transaction of its producer was
+    ///   met first.
     pub(crate) fn must_be_rebuilt(&self) -> bool {
-        let lost_marker = self.lost_marker && !is_planted(Bug::ViewNotRebuilt);
-        lost_marker || self.covered_overflowed && self.covered.is_empty()
+        let lost_marker = self.lost_marker || self.overtaken_claim;
+        lost_marker && !is_planted(Bug::ViewNotRebuilt) || self.covered_overflowed && self.covered.is_empty()
     }
 
     /// Takes the next batch; one that was read before is passed over.
@@ -240,7 +245,8 @@ impl View {
         if batch.header.is_control() {
             let (marker, _coordinator_epoch) =
                 control::decode(batch).map_err(wire_error("outcome topic marker"))?;
-            self.settle(producer, Offset(batch.header.base_offset), marker == ControlMarker::Commit);
+            let epoch = ProducerEpoch(batch.header.producer_epoch);
+            self.settle((producer, epoch), Offset(batch.header.base_offset), marker == ControlMarker::Commit);
         } else {
             let records = batch.records().map_err(wire_error("outcome topic batch"))?;
             for record in &records {
@@ -344,7 +350,7 @@ impl View {
     }
 
     /// A marker: settles the open claims of its producer before it.
-    fn settle(&mut self, producer: ProducerId, marker: Offset, committed: bool) {
+    fn settle(&mut self, (producer, epoch): (ProducerId, ProducerEpoch), marker: Offset, committed: bool) {
         let Some(mut positions) = self.open.remove(&producer) else { return };
         let later = positions.split_off(&marker);
         if !later.is_empty() {
@@ -356,6 +362,12 @@ impl View {
                 continue;
             }
             let Some(claim) = self.claims.get_mut(&position) else { continue };
+            if i32::from(epoch.0) > i32::from(claim.producer_epoch.0) + 1 {
+                // It aborted, or a floor covers it: a commit marker stays as long as its claim.
+                self.claims.remove(&position);
+                self.overtaken_claim = true;
+                continue;
+            }
             claim.fate = Fate::Committed;
             for floor in self.floors.values() {
                 claim.decisions.forget_below(floor.source(), floor.floor);

@@ -216,10 +216,10 @@ pub(crate) async fn read_outcomes_from(
     log: &mut OutcomeLog,
 ) -> Result<Offset> {
     let doing = || client_error(format!("read outcomes of {topic}/{partition}"));
-    let latest = if is_planted(Bug::OutcomesReadToStableOffset) {
-        OffsetSpec::LatestStable
+    let (latest, isolation) = if is_planted(Bug::OutcomesReadToStableOffset) {
+        (OffsetSpec::LatestStable, Isolation::ReadCommitted)
     } else {
-        OffsetSpec::Latest
+        (OffsetSpec::Latest, Isolation::ReadUncommitted)
     };
     let ends = client.admin().list_offsets(topic, &[partition], latest).await.map_err(doing())?;
     let starts =
@@ -230,7 +230,7 @@ pub(crate) async fn read_outcomes_from(
     let mut reader = PartitionReader::new(client.clone());
     while next < end {
         let fetched = reader
-            .fetch(topic, partition, next, Isolation::ReadUncommitted, FETCH_BYTES_MAX, FETCH_WAIT)
+            .fetch(topic, partition, next, isolation, FETCH_BYTES_MAX, FETCH_WAIT)
             .await
             .map_err(doing())?;
         for batch in &fetched.batches {

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use sharestream_kafka::outcome::ReplayGeneration;
+
 use super::logs::{Fate as TransactionFate, Logged, Logs};
+use super::outcomes;
+use super::watch::Watch;
 use super::{Checker, Counts, Finding, Place};
 use crate::plan::Plan;
 use crate::workload::{DEAD_LETTERS, Fate, OUTPUT, SOURCE};
@@ -23,9 +27,11 @@ pub(super) fn is_shown(record: &Logged, plan: &Plan) -> bool {
     record.is_committed() || (!plan.group.read_committed && record.fate == TransactionFate::Aborted)
 }
 
-pub(super) fn check(logs: &Logs, plan: &Plan, counts: &mut Counts) -> Vec<Finding> {
+pub(super) fn check(logs: &Logs, plan: &Plan, watch: &Watch, counts: &mut Counts) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut effects: BTreeMap<Place, Effects> = BTreeMap::new();
+    // In each replay generation every record is processed anew.
+    let mut effects: BTreeMap<Place, BTreeMap<ReplayGeneration, Effects>> = BTreeMap::new();
+    let (generations, last) = (outcomes::generations(watch), watch.generation());
     let ids: BTreeMap<Place, i64> =
         logs.of(SOURCE).iter().filter_map(|record| Some((place_of(record), record.id?))).collect();
     for (topic, record) in committed_effects(logs) {
@@ -43,7 +49,8 @@ pub(super) fn check(logs: &Logs, plan: &Plan, counts: &mut Counts) -> Vec<Findin
             );
             found.push(Finding::about(Checker::Effects, place, text));
         }
-        let entry = effects.entry(place).or_default();
+        let generation = generations.get(&record.writer).copied().unwrap_or(last);
+        let entry = effects.entry(place).or_default().entry(generation).or_default();
         if topic == OUTPUT {
             *entry.rows.entry(provenance.ordinal).or_default() += 1;
             counts.outputs += 1;
@@ -54,16 +61,20 @@ pub(super) fn check(logs: &Logs, plan: &Plan, counts: &mut Counts) -> Vec<Findin
     }
     for record in logs.of(SOURCE) {
         let place = place_of(record);
-        let effects = effects.remove(&place).unwrap_or_default();
+        let mut effects = effects.remove(&place).unwrap_or_default();
         if !is_shown(record, plan) {
-            if !effects.rows.is_empty() || !effects.dead_letters.is_empty() {
+            if !effects.is_empty() {
                 found.push(Finding::about(Checker::Effects, place, "it was aborted and has effects"));
             }
             continue;
         }
         counts.records += 1;
-        if let Some(text) = judge(record, &effects, plan, counts) {
-            found.push(Finding::about(Checker::Effects, place, text));
+        // Before a reset some may have been undecided.
+        effects.entry(last).or_default();
+        for effects in effects.values() {
+            if let Some(text) = judge(record, effects, plan, counts) {
+                found.push(Finding::about(Checker::Effects, place, text));
+            }
         }
     }
     for place in effects.into_keys() {

@@ -14,7 +14,7 @@ use crate::network::{Fabric, Host};
 use crate::plan::Plan;
 
 /// Hosts besides the nodes that still talk to the brokers at the end.
-const OUTSIDERS: [&str; 3] = ["checker", "reader", "controller"];
+const OUTSIDERS: [&str; 4] = ["checker", "reader", "controller", "operator"];
 /// What the name of a node begins with.
 const NODE_PREFIX: &str = "node-";
 /// Most connections from one outsider to one node: those of its client and of the reader that it has open.

@@ -80,7 +80,7 @@ impl<'a> Ledger<'a> {
         for seen in seen {
             match &seen.entry.said {
                 Said::Tombstone => ledger.tombstones.push((seen.offset, seen.entry.key.as_str())),
-                Said::Marker { producer, .. } => {
+                Said::Marker { producer } => {
                     for index in open.remove(producer).unwrap_or_default() {
                         ledger.claims[index].marker = Some(seen.offset);
                     }
@@ -152,7 +152,10 @@ impl<'a> Ledger<'a> {
             }
             let Some(claim) = claims.get(*key) else { continue };
             if !claim.has_committed_below(*at) {
-                found.push(find(format!("the tombstone at offset {at} removes {}, not committed", name_of(claim))));
+                found.push(find(format!(
+                    "the tombstone at offset {at} removes {}, not committed",
+                    name_of(claim)
+                )));
             }
             if let Some(uncovered) = self.uncovered(claim, *at) {
                 found.push(find(format!(
@@ -228,8 +231,10 @@ impl<'a> Ledger<'a> {
                 if !passed.insert(key) || decided.get(&key).is_some_and(|since| since < at) {
                     continue;
                 }
-                let text =
-                    format!("the floor {} at offset {at} is above it, and no claim had decided it", floor.floor);
+                let text = format!(
+                    "the floor {} at offset {at} is above it, and no claim had decided it",
+                    floor.floor
+                );
                 found.push(Finding::about(Checker::Ledger, place, text));
             }
         }

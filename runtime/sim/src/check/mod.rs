@@ -35,8 +35,8 @@
 
 mod archived;
 mod effects;
-mod ledger;
 pub(crate) mod ending;
+mod ledger;
 mod logs;
 mod outcomes;
 mod reader;
@@ -228,7 +228,9 @@ pub(crate) fn split_known(findings: Vec<Finding>) -> (Vec<Finding>, Vec<Finding>
         .collect();
     findings.into_iter().partition(|finding| match finding.checker {
         Checker::DeliveryLimit => true,
-        Checker::Effects | Checker::Outcomes | Checker::Ledger => finding.place.is_some() && given_up.contains(&finding.place),
+        Checker::Effects | Checker::Outcomes | Checker::Ledger => {
+            finding.place.is_some() && given_up.contains(&finding.place)
+        }
         _ => false,
     })
 }
@@ -244,7 +246,7 @@ pub(crate) async fn check(client: &Client, plan: &Plan, witnesses: &Witnesses) -
         }
     };
     findings.extend(logs::check(&logs, &witnesses.loaded));
-    findings.extend(effects::check(&logs, plan, &mut counts));
+    findings.extend(effects::check(&logs, plan, &witnesses.watch, &mut counts));
     findings.extend(transactions::check(&logs));
     match &witnesses.seen {
         Some(seen) => findings.extend(seen.check(&logs)),

@@ -6,7 +6,8 @@ use sharestream_broker::inspect::Fate;
 use sharestream_client::Client;
 use sharestream_core::decision::Decision;
 use sharestream_kafka::outcome::{
-    JudgedOutcome, LogEntry, OutcomeLog, ReplayGeneration, Verdict, outcome_partition, read_outcomes,
+    JudgedOutcome, LogEntry, OutcomeLog, OutcomeRecord, ReplayGeneration, Verdict, outcome_partition,
+    read_outcomes,
 };
 
 use super::effects::is_shown;
@@ -38,13 +39,27 @@ pub(super) async fn check(
     counts.commits = committed.len() as u64;
     counts.aborts = outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Aborted).count() as u64;
     let mut found = chains(&committed);
-    let decided = decided_by(&committed, plan, &mut found);
+    let decided = decided_by(&committed, plan, witnesses.watch.generation(), &mut found);
     counts.decided = decided.decision_count();
     found.extend(effects_lie_inside(logs, &decided));
     if !plan.at_least_once {
         found.extend(complete(logs, plan, &decided));
     }
     Ok((found, decided))
+}
+
+/// The replay generation of each transaction.
+pub(super) fn generations(watch: &Watch) -> BTreeMap<Writer, ReplayGeneration> {
+    let seen = watch.outcome_topic();
+    let generations = seen.into_iter().filter_map(|seen| match &seen.entry.said {
+        Said::Entry(LogEntry::Outcome(record)) => Some((writer_of(record), record.generation)),
+        Said::Entry(_) | Said::Tombstone | Said::Marker { .. } => None,
+    });
+    generations.collect()
+}
+
+fn writer_of(record: &OutcomeRecord) -> Writer {
+    Writer { producer_id: record.producer_id.0, producer_epoch: record.producer_epoch.0 }
 }
 
 /// Outcomes that were seen while they were there.
@@ -55,7 +70,7 @@ fn seen_outcomes(logs: &Logs, watch: &Watch) -> Vec<JudgedOutcome> {
     let seen = watch.outcome_topic();
     let judged = seen.into_iter().filter_map(|seen| {
         let Said::Entry(LogEntry::Outcome(record)) = &seen.entry.said else { return None };
-        let writer = Writer { producer_id: record.producer_id.0, producer_epoch: record.producer_epoch.0 };
+        let writer = writer_of(record);
         let verdict = match seen.fate {
             Fate::Plain | Fate::Committed => Verdict::Committed,
             // It was compacted away before its fate was seen: its effects tell.
@@ -108,26 +123,35 @@ struct Decided {
 
 /// All committed decisions, by source record.
 #[derive(Default)]
-pub(super) struct DecidedBy(BTreeMap<Place, Vec<Decided>>);
+pub(super) struct DecidedBy {
+    by_place: BTreeMap<Place, Vec<Decided>>,
+    /// The last replay generation: what was decided before it does not count any more.
+    generation: ReplayGeneration,
+}
 
 impl DecidedBy {
-    fn of(&self, place: Place) -> &[Decided] {
-        self.0.get(&place).map_or(&[], Vec::as_slice)
+    /// Decisions in any generation.
+    fn ever(&self, place: Place) -> &[Decided] {
+        self.by_place.get(&place).map_or(&[], Vec::as_slice)
+    }
+
+    fn of(&self, place: Place) -> impl Iterator<Item = &Decided> {
+        self.ever(place).iter().filter(|decided| decided.generation == self.generation)
     }
 
     /// True when a committed outcome decides the record.
     pub(super) fn is_decided(&self, place: Place) -> bool {
-        !self.of(place).is_empty()
+        self.of(place).next().is_some()
     }
 
     /// True when a committed outcome says that the record has no effect but a dead letter, or none at all.
     pub(super) fn is_given_up(&self, place: Place) -> bool {
-        self.of(place).iter().any(|decided| decided.decision != Decision::Accept)
+        self.of(place).any(|decided| decided.decision != Decision::Accept)
     }
 
     /// How many records were decided, gaps not counted.
     fn decision_count(&self) -> u64 {
-        let all = self.0.values().flatten();
+        let all = self.by_place.values().flatten();
         all.filter(|decided| decided.decision != Decision::Gap).count() as u64
     }
 
@@ -136,15 +160,20 @@ impl DecidedBy {
     pub(super) fn insert(&mut self, place: Place, decision: Decision) {
         let writer = Writer { producer_id: 0, producer_epoch: 0 };
         let generation = ReplayGeneration::default();
-        self.0.entry(place).or_default().push(Decided { writer, decision, generation });
+        self.by_place.entry(place).or_default().push(Decided { writer, decision, generation });
     }
 }
 
-fn decided_by(committed: &[&JudgedOutcome], plan: &Plan, found: &mut Vec<Finding>) -> DecidedBy {
+fn decided_by(
+    committed: &[&JudgedOutcome],
+    plan: &Plan,
+    generation: ReplayGeneration,
+    found: &mut Vec<Finding>,
+) -> DecidedBy {
     let mut decided: BTreeMap<Place, Vec<Decided>> = BTreeMap::new();
     for outcome in committed {
         let record = &outcome.record;
-        let writer = Writer { producer_id: record.producer_id.0, producer_epoch: record.producer_epoch.0 };
+        let writer = writer_of(record);
         for partition in &record.partitions {
             for range in &partition.ranges {
                 for offset in range.first.0..=range.last.0 {
@@ -170,7 +199,7 @@ fn decided_by(committed: &[&JudgedOutcome], plan: &Plan, found: &mut Vec<Finding
             }
         }
     }
-    DecidedBy(decided)
+    DecidedBy { by_place: decided, generation }
 }
 
 /// Every effect was written by a transaction that decides its record.
@@ -180,7 +209,7 @@ fn effects_lie_inside(logs: &Logs, decided: &DecidedBy) -> Vec<Finding> {
         for record in logs.of(topic).iter().filter(|record| record.is_committed()) {
             let Some(provenance) = record.provenance else { continue };
             let place = Place { partition: provenance.partition.0, offset: provenance.offset.0 };
-            let decisions = decided.of(place);
+            let decisions = decided.ever(place);
             if !decisions.iter().any(|decided| decided.writer == record.writer) {
                 let text = format!(
                     "{topic}/{}/{} is an effect of it in a transaction that does not decide it",
@@ -205,11 +234,12 @@ fn complete(logs: &Logs, plan: &Plan, decided: &DecidedBy) -> Vec<Finding> {
         .collect();
     for record in logs.of(SOURCE).iter().filter(|record| is_shown(record, plan)) {
         let place = Place { partition: record.partition.0, offset: record.offset.0 };
-        let Some(decision) = decided.of(place).first() else {
+        let Some(decision) = decided.of(place).next() else {
             found.push(Finding::about(Checker::Outcomes, place, "no committed outcome decides it"));
             continue;
         };
-        let must_reject = dead.contains(&place) || record.id.is_some_and(|id| RecordFate::of(id).is_dead_letter());
+        let must_reject =
+            dead.contains(&place) || record.id.is_some_and(|id| RecordFate::of(id).is_dead_letter());
         let expected = if must_reject { Decision::Reject } else { Decision::Accept };
         if decision.decision != expected {
             let text = format!("it was decided {:?}, not {expected:?}", decision.decision);

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use sharestream_base::ids::{JobEpoch, PartitionIndex, TopicId};
 use sharestream_broker::inspect::{BatchView, PartitionView, SharePartitionView, TransactionView};
 use sharestream_broker::{BrokerCluster, GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
+use sharestream_kafka::outcome::ReplayGeneration;
 
 use super::{Checker, Finding, Place};
 use crate::plan::Plan;
@@ -110,6 +111,11 @@ impl Watch {
     /// Everything that the outcome topic has held, in order.
     pub(super) fn outcome_topic(&self) -> Vec<SeenOutcome<'_>> {
         self.outcomes.all()
+    }
+
+    /// The newest replay generation that has begun.
+    pub(super) fn generation(&self) -> ReplayGeneration {
+        self.outcomes.generation()
     }
 
     fn look_fully(&mut self, cluster: &BrokerCluster, partitions: Vec<PartitionView>) -> Vec<Finding> {

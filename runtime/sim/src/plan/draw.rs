@@ -37,7 +37,9 @@ impl Focus {
             Fault::Weather { .. } | Fault::Reset { .. } | Fault::Cut { .. } | Fault::StepClock { .. } => {
                 Focus::Network
             }
-            Fault::Silence { .. }
+            Fault::Join { .. }
+            | Fault::LoseAnswer { .. }
+            | Fault::Silence { .. }
             | Fault::When { .. }
             | Fault::ResumeWorker { .. }
             | Fault::RollOut { .. }
@@ -147,6 +149,11 @@ impl Plan {
         }
         if focus == Focus::Moments {
             plan.nodes = dice.pick(&[1, 3, 3, 3, 3, 3]);
+            if dice.chance(60) {
+                // Moments come when there is something to commit.
+                plan.record_count = dice.between(300, 900);
+                plan.busy_for = plan.busy_for.min(dice.ms(8_000, 15_000));
+            }
             // A transaction may be staged for longer than this.
             plan.group.lock_duration = plan.group.lock_duration.min(dice.ms(15_000, 25_000));
             if let ([only], true) = (&plan.workers[..], dice.chance(60)) {
@@ -154,7 +161,7 @@ impl Plan {
                 plan.workers.push(other);
             }
             for _ in 0..dice.pick(&[1, 1, 2, 3]) {
-                let at = dice.ms(0, millis(busy_for) * 3 / 4);
+                let at = dice.ms(0, millis(plan.busy_for) * 3 / 4);
                 plan.faults.extend(draw_scene(&dice, &plan, at));
             }
         }

@@ -12,12 +12,8 @@ use super::{Fault, Moment, Plan, Request, TimedFault, Way, WorkerPlan};
 /// Of so many seeds in a hundred, the job runs in ledger mode.
 const LEDGER_PERCENT: u64 = 35;
 /// Steps between a claim and the end of its transaction.
-const CLAIMED: [CommitStep; 4] = [
-    CommitStep::AfterOutcome,
-    CommitStep::BeforeStaging,
-    CommitStep::AfterStaging,
-    CommitStep::BeforeEndTxn,
-];
+const CLAIMED: [CommitStep; 4] =
+    [CommitStep::AfterOutcome, CommitStep::BeforeStaging, CommitStep::AfterStaging, CommitStep::BeforeEndTxn];
 /// Steps at which a transaction is committed, and its records are not acknowledged.
 const COMMITTED: [CommitStep; 3] =
     [CommitStep::DuringEndTxn, CommitStep::AfterEndTxn, CommitStep::BeforeCompleted];
@@ -64,6 +60,19 @@ pub(super) fn make_ledger(plan: &mut Plan) {
         plan.faults.clear();
     }
     let busy_ms = millis(plan.busy_for);
+    let once = match dice.between(0, 9) {
+        0 | 1 => Some(Fault::RollOut { worker: dice.index(plan.workers.len()) }),
+        2 | 3 => Some(Fault::ResetGroup),
+        _ => None,
+    };
+    let at = dice.ms(busy_ms / 4, busy_ms);
+    if once == Some(Fault::ResetGroup) && dice.chance(40) {
+        // For longer than a session lasts: the group is reset while it is out.
+        let pause =
+            Fault::PauseWorker { worker: dice.index(plan.workers.len()), lasts: dice.ms(46_000, 70_000) };
+        plan.faults.push(TimedFault { at: at.saturating_sub(dice.ms(0, 3_000)), fault: pause });
+    }
+    plan.faults.extend(once.map(|fault| TimedFault { at, fault }));
     for _ in 0..dice.pick(&[1, 2, 2, 3, 4]) {
         let at = dice.ms(500.min(busy_ms), busy_ms * 3 / 4);
         plan.faults.extend(draw_scene(&dice, plan, at));
@@ -73,7 +82,7 @@ pub(super) fn make_ledger(plan: &mut Plan) {
 fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFault> {
     let scene = Scene { dice, plan, worker: dice.index(plan.workers.len()) };
     let one = |fault: Fault| vec![TimedFault { at, fault }];
-    match dice.between(0, 12) {
+    match dice.between(0, 14) {
         0 => one(scene.dies_with_a_claim()),
         1..=3 => one(scene.disputed()),
         4 => one(scene.late_beyond_its_locks()),
@@ -82,6 +91,7 @@ fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFault> {
         8 | 9 => one(scene.late_end()),
         10 => one(scene.stands_still_before_its_claim()),
         11 => one(scene.stands_still_while_the_log_is_compacted()),
+        12 | 13 => one(scene.commits_while_it_is_ended()),
         _ => one(scene.silent_reader()),
     }
 }
@@ -196,9 +206,7 @@ impl Scene<'_> {
     fn unanswered_end(&self) -> Fault {
         let deadline = self.claim_deadline() * 2;
         let lasts = deadline + self.dice.ms(0, 4_000);
-        let node = self.dice.index(self.plan.nodes);
-        let cut = Fault::Cut { worker: self.worker, node, lasts, way: Way::There };
-        let mut then = vec![now(cut)];
+        let mut then = vec![now(Fault::Silence { lasts })];
         if self.dice.chance(50) {
             // What was on the way then is lost for good.
             let at = lasts.saturating_sub(Duration::from_millis(1));
@@ -215,13 +223,7 @@ impl Scene<'_> {
         } else {
             self.plan.group.lock_duration + self.dice.ms(0, 6_000)
         };
-        let node = self.dice.index(self.plan.nodes);
-        let silence = if self.dice.chance(50) {
-            Fault::Silence { lasts }
-        } else {
-            Fault::Cut { worker, node, lasts, way: Way::There }
-        };
-        let mut then = vec![now(silence)];
+        let mut then = vec![now(Fault::Silence { lasts })];
         if self.dice.chance(60) {
             let down = self.dice.ms(1, 20_000);
             then.push(TimedFault {
@@ -254,6 +256,21 @@ impl Scene<'_> {
         let moment = self.step(self.worker, &CLAIMED);
         let then = vec![TimedFault { at, fault: pause }, TimedFault { at: at + at, fault: kill }];
         Fault::When { moment, hold: at + at, then }
+    }
+
+    /// Somebody ends the transaction of a late owner, which commits just before the request arrives. Success of that request
+    /// then comes before the commit marker is read.
+    fn commits_while_it_is_ended(&self) -> Fault {
+        let (worker, other) = (self.worker, self.other());
+        let lasts = self.dice.ms(300, 900);
+        let back = TimedFault { at: self.dice.ms(60, 200), fault: Fault::ResumeWorker { worker } };
+        let ending = Fault::When {
+            moment: Moment::WorkerSends { worker: other, request: Request::InitProducerId },
+            hold: lasts + self.dice.ms(20, 500),
+            then: vec![now(Fault::Silence { lasts }), back],
+        };
+        let then = vec![now(Fault::Reset { worker }), now(ending)];
+        Fault::When { moment: self.step(worker, &CLAIMED[2..]), hold: Duration::from_secs(30), then }
     }
 
     /// What the brokers send to a replica comes late.

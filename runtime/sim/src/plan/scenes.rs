@@ -25,7 +25,7 @@ const MOVED: [MovedTopic; 5] = [
 /// The faults of one scene, which waits for its moment from `at` on.
 pub(super) fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFault> {
     let scene = Scene { dice, plan, worker: dice.index(plan.workers.len()) };
-    match dice.between(0, 17) {
+    match dice.between(0, 18) {
         0 | 1 => vec![scene.at(at, scene.staged_and_moved())],
         2 | 3 => vec![scene.at(at, scene.staged_for_long())],
         4..=6 => vec![scene.at(at, scene.decided_without_a_participant())],
@@ -34,6 +34,7 @@ pub(super) fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFau
         11 | 12 => vec![scene.open_while_another_starts(at)],
         13..=15 => scene.late_start(at),
         16 => vec![scene.at(at, scene.broker_request())],
+        17 => vec![scene.at(at, scene.lost_answer())],
         _ => vec![scene.at(at, scene.any_step())],
     }
 }
@@ -205,14 +206,16 @@ impl Scene<'_> {
         let step = self.dice.pick(&[CommitStep::BeforeEndTxn, CommitStep::DuringEndTxn]);
         let (node, lasts) = (self.node(), self.dice.ms(10_050, 13_000));
         let way = self.dice.pick(&[Way::Back, Way::Back, Way::Both]);
-        let (moment, first) = if self.dice.chance(50) {
-            (self.sends_end(), self.silence(lasts))
+        let (moment, first) = if self.dice.chance(80) {
+            // As long as it is asked for, or shorter.
+            let lasts = if self.dice.chance(75) { lasts } else { self.dice.ms(50, 9_000) };
+            (self.sends_end(), self.at(Duration::ZERO, Fault::LoseAnswer { lasts }))
         } else {
             let cut = Fault::Cut { worker: self.worker, node, lasts, way };
             (self.step(step), self.soon_or_now(cut))
         };
         let mut then = vec![first];
-        if self.dice.chance(60) {
+        if self.dice.chance(75) {
             // Whoever drains does not open the next epoch: this one is followed by the last.
             let stop = Fault::StopWorker { worker: self.worker, down: self.dice.ms(1, 5_000) };
             let at = if self.dice.chance(75) { self.dice.ms(1, 300) } else { self.dice.ms(300, 9_000) };
@@ -227,10 +230,11 @@ impl Scene<'_> {
         let step = self.dice.pick(&steps);
         let (count, holder) = (self.plan.workers.len(), self.worker);
         let starter = if count > 1 { (holder + 1 + self.dice.index(count - 1)) % count } else { 0 };
-        let starts_at = self.plan.workers[starter].starts_at;
-        if !starts_at.is_zero() && self.dice.chance(75) {
-            let at = starts_at.saturating_sub(self.dice.ms(100, 2_000));
-            return self.at(at, self.when(self.step(step), self.dice.ms(3_000, 15_000), Vec::new()));
+        if starter != holder && self.dice.chance(70) {
+            // The first start of the other one, if it has not started by then.
+            let join = self.at(self.dice.ms(0, 500), Fault::Join { worker: starter });
+            let at = Duration::ZERO;
+            return self.at(at, self.when(self.step(step), self.dice.ms(1_000, 15_000), vec![join]));
         }
         let (down, power) = (self.dice.ms(1, 2_000), self.dice.chance(30));
         let kill = self.at(self.dice.ms(0, 3_000), Fault::KillWorker { worker: starter, down, power });
@@ -279,6 +283,18 @@ impl Scene<'_> {
             then.push(self.soon(self.broker_fault()));
         }
         self.when(Moment::NodeSends { request }, hold, then)
+    }
+
+    /// The answer to a worker is lost, and what it asked for was done.
+    fn lost_answer(&self) -> Fault {
+        let request = self.dice.pick(&[
+            Request::TxnShareAcknowledge,
+            Request::Produce,
+            Request::EndTxn,
+            Request::InitProducerId,
+        ]);
+        let lose = self.at(Duration::ZERO, Fault::LoseAnswer { lasts: self.dice.ms(30, 2_000) });
+        self.when(Moment::WorkerSends { worker: self.worker, request }, Duration::ZERO, vec![lose])
     }
 
     /// Anything, at any step.

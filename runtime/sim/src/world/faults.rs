@@ -10,6 +10,9 @@ use crate::process::ProcessGate;
 use crate::store::StoreWeather;
 use crate::traps::{Armed, Sprung};
 
+/// By then a request has arrived and was answered, in ordinary weather.
+const REQUEST_ARRIVES: Duration = Duration::from_millis(30);
+
 /// Something that the harness does at a time.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
@@ -24,6 +27,8 @@ pub(super) enum Action {
     ResumeNode(usize),
     StartNode(usize),
     FailOver(usize),
+    /// Connections between the two break.
+    ResetLink(Host, Host),
     /// Whoever stands still in a trap goes on.
     Release(Arc<ProcessGate>),
 }
@@ -57,6 +62,9 @@ impl World {
             Action::ResumeNode(node) => self.nodes.resume(node),
             Action::StartNode(node) => self.start_node(node).await,
             Action::FailOver(node) => self.nodes.fail_over(node),
+            Action::ResetLink(from, to) => {
+                self.fabric.reset(|one, other| one == &*from && other == &*to);
+            }
             Action::Release(gate) => gate.resume(),
         }
     }
@@ -104,6 +112,7 @@ impl World {
             Fault::KillWorkerAt { worker, step, down } => self.trap_worker(worker, step, down),
             Fault::Zombie { worker, lasts } => self.make_zombie(worker, lasts),
             Fault::StopWorker { worker, down } => self.stop_worker(worker, down),
+            Fault::Join { worker } => self.start_worker(worker),
             Fault::KillNode { node, down } => {
                 self.kill_node(node).await;
                 self.after(down.min(Duration::from_secs(2)), Action::FailOver(node));
@@ -128,9 +137,9 @@ impl World {
                     self.stop_worker(worker, Duration::from_millis(100));
                 }
             }
-            Fault::ResetGroup => {}
+            Fault::ResetGroup => self.begin_reset(),
             // Whose silence it is says a moment.
-            Fault::Silence { .. } => {}
+            Fault::Silence { .. } | Fault::LoseAnswer { .. } => {}
             Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
         }
     }
@@ -148,6 +157,7 @@ impl World {
             }
             for TimedFault { at, fault } in then {
                 match fault {
+                    Fault::LoseAnswer { lasts } => self.lose_answer(&host, to.as_ref(), lasts),
                     Fault::Silence { lasts } => self.silence(&host, to.as_ref(), lasts),
                     fault if at.is_zero() => self.inject(fault).await,
                     fault => self.after(at, Action::Inject(fault)),
@@ -167,6 +177,16 @@ impl World {
                 self.cut(host, &node, Way::There, lasts);
             }
         }
+    }
+
+    /// What `host` has asked `to` is answered in vain.
+    fn lose_answer(&mut self, host: &Host, to: Option<&Host>, lasts: Duration) {
+        let Some(to) = to.filter(|to| *to != host) else { return };
+        let fault = Fault::LoseAnswer { lasts };
+        self.trace.note(format!("fault: {fault:?}"));
+        *self.fault_counts.entry(fault.kind()).or_default() += 1;
+        self.cut(host, to, Way::Back, lasts);
+        self.after(REQUEST_ARRIVES, Action::ResetLink(Arc::clone(host), Arc::clone(to)));
     }
 
     fn worker_host(&self, index: usize) -> Option<Host> {

@@ -6,6 +6,7 @@
 
 mod faults;
 mod nodes;
+mod reset;
 mod settle;
 mod workers;
 
@@ -28,6 +29,7 @@ use crate::traps::Traps;
 use crate::workload::{DEAD_LETTERS, OUTCOMES, OUTPUT, SOURCE};
 use faults::Action;
 use nodes::Nodes;
+use reset::Resetting;
 use workers::WorkerSlot;
 
 /// 2026-01-01T00:00:00Z: any fixed day does.
@@ -104,6 +106,8 @@ pub(crate) struct World {
     turns: check::TurnWatch,
     /// Replicas that start from now on run in transactional mode, after ledger mode.
     rolled_out: bool,
+    resetting: Resetting,
+    operator: Option<Client>,
 }
 
 /// The outcome topic as its job creates it, but for segments so small, and deletions so quick, that compaction has
@@ -153,6 +157,8 @@ impl World {
             statuses: check::StatusWatch::new(&plan),
             turns: check::TurnWatch::default(),
             rolled_out: false,
+            resetting: Resetting::No,
+            operator: None,
             plan,
         }
     }
@@ -161,6 +167,7 @@ impl World {
         self.start_nodes().await;
         let client = self.outsider("checker").await;
         self.create_topics(&client).await;
+        self.hire_operator().await;
         let mut loader = self.start_loader().await;
         let (mut reader, stop_reader) = self.start_reader().await;
         let started_at = self.clock.now();
@@ -171,7 +178,11 @@ impl World {
             self.schedule(started_at + worker.starts_at, Action::StartWorker(index));
         }
         let busy_until = started_at + self.plan.busy_for;
-        while self.clock.now() < busy_until || !self.actions.is_empty() || !loader.is_finished() {
+        while self.clock.now() < busy_until
+            || !self.actions.is_empty()
+            || !loader.is_finished()
+            || self.resetting.is_under_way()
+        {
             self.step().await;
         }
         let loaded = match loader.join().await {
@@ -234,6 +245,7 @@ impl World {
             self.act(action).await;
         }
         self.notice_exits().await;
+        self.go_on_with_reset();
         let next = self.actions.keys().next().map_or(now + LOOK_EVERY, |(at, _)| *at);
         tokio::select! {
             biased;

@@ -62,7 +62,7 @@ impl WorkerSlot {
 impl World {
     /// Starts the next incarnation, unless one runs.
     pub(super) fn start_worker(&mut self, index: usize) {
-        if self.workers[index].current.is_some() {
+        if self.workers[index].current.is_some() || self.resetting.is_under_way() {
             return;
         }
         let gate = self.gate();
@@ -219,7 +219,8 @@ impl World {
             Ok(Some(Ok(report))) => format!("{host} ended: {:?}", report.end),
             Ok(Some(Err(error))) => {
                 let kind = error.downcast_ref::<sharestream_core::Error>().map(sharestream_core::Error::kind);
-                let needs_human = matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput));
+                let needs_human =
+                    matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput));
                 if needs_human && !self.is_told_to_change_its_mode(&error) {
                     self.find(Finding::exit(&host, &format!("{error:#}")));
                 }

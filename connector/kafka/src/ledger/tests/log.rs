@@ -92,7 +92,7 @@ impl Claimer {
 /// What a place of the log holds, for compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    Claim { key: String, producer: ProducerId },
+    Claim { key: String, producer: ProducerId, epoch: i16 },
     Marker { claim: usize, committed: bool },
     Value { key: String },
     Tombstone { key: String },
@@ -150,14 +150,14 @@ impl Log {
 
     pub(super) fn claim(&mut self, claimer: &Claimer, decisions: &Decisions) -> Offset {
         let record = claimer.record(decisions);
-        let place = Place::Claim { key: record.key(), producer: record.producer_id };
+        let place = Place::Claim { key: record.key(), producer: record.producer_id, epoch: claimer.epoch };
         self.push(place, &record.key(), Some(&record.encode().unwrap()), record.producer_id, true)
     }
 
     /// The same with a key of the caller's (rule 11).
     pub(super) fn claim_as(&mut self, claimer: &Claimer, decisions: &Decisions, key: &str) -> Offset {
         let record = claimer.record(decisions);
-        let place = Place::Claim { key: key.to_owned(), producer: record.producer_id };
+        let place = Place::Claim { key: key.to_owned(), producer: record.producer_id, epoch: claimer.epoch };
         self.push(place, key, Some(&record.encode().unwrap()), record.producer_id, true)
     }
 
@@ -168,10 +168,14 @@ impl Log {
         let is_its =
             |place: &Place| matches!(place, Place::Claim { producer: other, .. } if *other == producer);
         let claim = self.places.iter().rposition(is_its).unwrap_or(usize::MAX);
+        let epoch = match self.places.get(claim) {
+            Some(Place::Claim { epoch, .. }) => *epoch,
+            Some(_) | None => 0,
+        };
         let meta = MarkerMeta {
             coordinator_epoch: 0,
             producer_id: producer.0,
-            producer_epoch: 99,
+            producer_epoch: epoch + 1,
             timestamp_ms: 0,
             base_offset: position.0,
             leader_epoch: 0,

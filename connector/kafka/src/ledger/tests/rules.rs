@@ -355,6 +355,31 @@ fn f7_a_view_is_rebuilt_when_it_is_caught_up_and_the_marker_below_the_stable_off
     assert!(!pair.log.view().must_be_rebuilt());
 }
 
+/// A replica stands still for longer than deletions and markers are kept, and reads on: the first marker of the producer
+/// that it meets is that of a later transaction. Taken for the claim's own, records that nobody has decided would be
+/// dropped, and lost.
+#[test]
+fn f7_a_later_commit_of_the_same_producer_says_nothing_of_a_claim_whose_marker_is_gone() {
+    for later_claim_is_gone in [false, true] {
+        let mut log = Log::default();
+        log.claim(&Claimer::new(A, 0), &decisions(&[(0, 0, 9)]));
+        let mut waiting = View::new(GROUP, Offset(0));
+        log.read(&mut waiting, usize::MAX);
+        log.marker(A, false);
+        let later = log.claim(&Claimer::new(A, 1), &decisions(&[(1, 0, 0)]));
+        log.marker(A, true);
+        log.tombstone("other");
+        let removed = if later_claim_is_gone { vec![0, 1, 2] } else { vec![0, 1] };
+        removed.into_iter().for_each(|at| log.remove(at));
+        log.read(&mut waiting, usize::MAX);
+        assert!(!waiting.committed().overlaps(partition(0), Offset(0), Offset(9)), "they were aborted");
+        assert!(waiting.must_be_rebuilt());
+        let rebuilt = log.view();
+        assert!(!rebuilt.must_be_rebuilt());
+        assert_eq!(rebuilt.claim(later).is_some(), !later_claim_is_gone);
+    }
+}
+
 #[test]
 fn r1_claims_and_floors_of_an_older_generation_do_not_count() {
     let mut log = three_commits();

@@ -44,12 +44,10 @@ pub(crate) enum Said {
     Entry(LogEntry),
     /// A record without a value.
     Tombstone,
-    /// A marker; whether it commits.
+    /// A marker.
     Marker {
         /// Whose transaction it ends.
         producer: ProducerId,
-        /// Whether it commits it.
-        commits: bool,
     },
 }
 
@@ -111,7 +109,7 @@ impl OutcomeWatch {
 
     fn take_batch(&mut self, partition: PartitionIndex, batch: &BatchView, producer: Option<ProducerId>) {
         if let (Fate::CommitMarker | Fate::AbortMarker, Some(producer)) = (batch.fate, producer) {
-            let said = Said::Marker { producer, commits: batch.fate == Fate::CommitMarker };
+            let said = Said::Marker { producer };
             let entry = Entry { key: String::new(), said, batch: batch.first };
             self.entries.insert((partition, batch.first), entry);
             return;
@@ -163,6 +161,11 @@ impl OutcomeWatch {
     /// Incarnations of a replica, in order of their owner records.
     pub(super) fn owners(&self, instance: &str) -> &[JobEpoch] {
         self.owners.get(instance).map_or(&[], Vec::as_slice)
+    }
+
+    /// The newest replay generation that has begun.
+    pub(super) fn generation(&self) -> ReplayGeneration {
+        self.generation
     }
 
     /// Everything that was seen, in order.
