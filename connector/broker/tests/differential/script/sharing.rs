@@ -162,7 +162,7 @@ pub(crate) async fn play(p: &mut Play) {
 async fn sessions(p: &mut Play, source: &Topic) {
     let group = p.name("sessions");
     from_the_start(p, &group, &[]).await;
-    let mut alice = Member::new(p, &group, "alice", source).await;
+    let alice = Member::new(p, &group, "alice", source).await;
     let at = |alice: &Member, epoch: i32| ShareFetchRequest {
         share_session_epoch: epoch,
         ..alice.fetch(&[2], &[])
@@ -205,6 +205,16 @@ async fn sessions(p: &mut Play, source: &Topic) {
         p.step(&format!("share acknowledge {what}"), request, 2).await;
     }
 
+    a_session(p, source, alice).await;
+    p.step("alice leaves the sessions", heartbeat(&group, "alice", -1, None), 1).await;
+}
+
+/// From the opening of a session to its end.
+async fn a_session(p: &mut Play, source: &Topic, mut alice: Member) {
+    let at = |alice: &Member, epoch: i32| ShareFetchRequest {
+        share_session_epoch: epoch,
+        ..alice.fetch(&[2], &[])
+    };
     // The first fetch of a share partition makes it; what Kafka answers meanwhile depends on time.
     for epoch in [0, 1, 2, -1] {
         let request = ShareFetchRequest { max_wait_ms: 300, min_bytes: 1, ..at(&alice, epoch) };
@@ -240,7 +250,6 @@ async fn sessions(p: &mut Play, source: &Topic) {
     p.over(1);
     p.share_fetch("a session closes", &at(&alice, -1), 2).await;
     p.share_fetch("a session closes again", &at(&alice, -1), 2).await;
-    p.step("alice leaves the sessions", heartbeat(&group, "alice", -1, None), 1).await;
 }
 
 async fn acknowledgements(p: &mut Play, source: &Topic) {
