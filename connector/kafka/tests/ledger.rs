@@ -103,7 +103,7 @@ fn replica(world: &World, instance: &str) -> KafkaJobConfig {
 #[test]
 fn replicas_of_one_job_commit_beside_each_other_while_one_dies_at_every_step() {
     let world = world();
-    let survivor = world.start_config(replica(&world, "1"), 1, None, None);
+    let survivor = world.start_with_restarts(replica(&world, "1"), 1);
     let mut total = RECORDS;
     let steps = [
         CommitStep::AfterOutcome,
@@ -143,7 +143,7 @@ fn a_waiter_ends_the_transaction_of_a_dead_owner_after_the_deadline_of_its_claim
     job.crash();
     let clock = Env::system().clock;
     let began = clock.now();
-    let other = world.start_config(replica(&world, "1"), 1, None, None);
+    let other = world.start_with_restarts(replica(&world, "1"), 1);
     world.wait_until_caught_up(&other);
     assert!(clock.now() - began < Duration::from_secs(30), "{:?}", clock.now() - began);
     other.drain();

@@ -18,6 +18,7 @@ mod script;
 
 use std::io::Write;
 
+use kafka_protocol::messages::InitProducerIdRequest;
 use sharestream_base::{Env, HostPort};
 use sharestream_broker::{Broker, BrokerConfig};
 
@@ -41,7 +42,14 @@ async fn the_embedded_broker_answers_as_apache_kafka_does() {
     };
     let kafka: HostPort = bootstrap.split(',').next().unwrap().parse().unwrap();
     let env = Env::system();
-    let theirs = Play::new(env.clone(), kafka, base_ms(&env));
+    let mut theirs = Play::new(env.clone(), kafka, base_ms(&env));
+    // The first producer id of a fresh cluster is 0, which answers that know of no producer carry as well.
+    let unused = InitProducerIdRequest::default()
+        .with_transactional_id(None)
+        .with_transaction_timeout_ms(60_000)
+        .with_producer_id((-1).into())
+        .with_producer_epoch(-1);
+    assert!(theirs.call(&unused, 4).await.is_some_and(|answer| answer.error_code == 0));
     let (theirs, ours) = tokio::join!(script::play(theirs), embedded(env));
     if let Some(file) = std::env::var_os("SHARESTREAM_WRITE_TRANSCRIPT") {
         std::fs::write(file, compare::written(&theirs)).unwrap();

@@ -17,6 +17,8 @@ pub(super) fn witnesses() -> Vec<Witness> {
         incremental_alter_configs(),
         describe_transactions(),
         list_transactions(),
+        sasl_handshake(),
+        sasl_authenticate(),
     ]
 }
 
@@ -237,4 +239,33 @@ fn list_transactions() -> Witness {
         ..Default::default()
     };
     witness!(m::ListTransactionsRequest, |version| ours.clone(), theirs, answer)
+}
+
+fn sasl_handshake() -> Witness {
+    use k::sasl_handshake_request as q;
+    use k::sasl_handshake_response as r;
+    let ours = m::SaslHandshakeRequest::default().with_mechanism(text("PLAIN"));
+    let theirs = q::SaslHandshakeRequestData { mechanism: kt("PLAIN"), ..Default::default() };
+    let answer = r::SaslHandshakeResponseData {
+        error_code: 33,
+        mechanisms: vec![kt("PLAIN"), kt("SCRAM-SHA-256")],
+        ..Default::default()
+    };
+    witness!(m::SaslHandshakeRequest, |version| ours.clone(), theirs, answer)
+}
+
+fn sasl_authenticate() -> Witness {
+    use k::sasl_authenticate_request as q;
+    use k::sasl_authenticate_response as r;
+    let token = Bytes::from_static(b"token");
+    let ours = m::SaslAuthenticateRequest::default().with_auth_bytes(token.clone());
+    let theirs = q::SaslAuthenticateRequestData { auth_bytes: token, ..Default::default() };
+    let answer = r::SaslAuthenticateResponseData {
+        error_code: 58,
+        error_message: Some(kt("text")),
+        auth_bytes: Bytes::from_static(b"answer"),
+        session_lifetime_ms: 1,
+        ..Default::default()
+    };
+    witness!(m::SaslAuthenticateRequest, |version| ours.clone(), theirs, answer)
 }
