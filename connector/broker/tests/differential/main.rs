@@ -17,7 +17,6 @@ mod play;
 mod script;
 
 use std::io::Write;
-
 use std::time::Duration;
 
 use kafka_protocol::messages::InitProducerIdRequest;
