@@ -6,7 +6,6 @@ mod offsets;
 mod reset;
 mod share_members;
 mod share_offsets;
-mod topic_configs;
 mod topics;
 mod transactions;
 

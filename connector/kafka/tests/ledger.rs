@@ -50,24 +50,7 @@ fn a_crash_at_any_step_loses_and_doubles_nothing() {
         CommitStep::AfterEndTxn,
     ];
     let world = world();
-    let mut total = RECORDS;
-    for (index, step) in steps.into_iter().enumerate() {
-        let (hook, reached) = stop_at(step, index as u64 % 3);
-        let job = world.start(1 + index % 2, Some(hook));
-        let mut rounds = 0;
-        while reached.recv_timeout(Duration::from_millis(50)).is_err() {
-            world.produce(total..total + 100);
-            total += 100;
-            rounds += 1;
-            assert!(
-                rounds < 400,
-                "{step:?} was not reached: {:?}, {:?}",
-                job.end.try_recv(),
-                job.control.snapshot()
-            );
-        }
-        job.crash();
-    }
+    let total = world.crash_at_each(&steps, RECORDS);
     let job = world.start(2, None);
     world.wait_until_caught_up(&job);
     job.drain();

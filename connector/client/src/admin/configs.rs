@@ -1,4 +1,4 @@
-//! Settings of groups (KIP-848): a share group has its own start offset, isolation and limits (KIP-932).
+//! Settings of groups (KIP-848; a share group has its own start offset, isolation and limits, KIP-932) and of topics.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,14 @@ use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRequest};
 use kafka_protocol::protocol::StrBytes;
+use sharestream_base::ErrorKind;
 
 use super::Admin;
 use crate::security::Access;
 use crate::{Error, Result};
 
+/// Resource type of a topic.
+const TOPIC: i8 = 2;
 /// Resource type of a group.
 const GROUP: i8 = 32;
 /// Operation: set to the value.
@@ -65,11 +68,30 @@ impl Admin {
     /// The settings of a group, defaults included. Cancel safe.
     ///
     /// # Errors
-    /// As [`Admin::alter_group_config`].
+    /// `InvalidInput` (not allowed), `Retry`.
     pub async fn describe_group_config(&self, group: &str) -> Result<BTreeMap<String, String>> {
+        let doing = format!("read the configs of group '{group}'");
+        self.describe_config((GROUP, group), &doing, &Access::group("DescribeConfigs", group)).await
+    }
+
+    /// The settings of a topic, defaults included. Cancel safe.
+    ///
+    /// # Errors
+    /// `InvalidInput` (no such topic, not allowed), `Retry`.
+    pub async fn describe_topic_config(&self, topic: &str) -> Result<BTreeMap<String, String>> {
+        let doing = format!("read the settings of topic '{topic}'");
+        self.describe_config((TOPIC, topic), &doing, &Access::topic("DescribeConfigs", topic)).await
+    }
+
+    async fn describe_config(
+        &self,
+        (resource_type, name): (i8, &str),
+        doing: &str,
+        access: &Access<'_>,
+    ) -> Result<BTreeMap<String, String>> {
         let resource = DescribeConfigsResource::default()
-            .with_resource_type(GROUP)
-            .with_resource_name(StrBytes::from_string(group.to_owned()))
+            .with_resource_type(resource_type)
+            .with_resource_name(StrBytes::from_string(name.to_owned()))
             .with_configuration_keys(None);
         let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
         let mut backoff = self.client.backoff();
@@ -80,9 +102,8 @@ impl Admin {
                 for result in &response.results {
                     if result.error_code != 0 {
                         let message = result.error_message.as_ref().map(|message| message.as_str());
-                        let what = format!("read the configs of group '{group}'");
-                        let error = Error::from_answer(result.error_code, message, what);
-                        return Err(self.client.refused(error, &Access::group("DescribeConfigs", group)));
+                        let error = Error::from_answer(result.error_code, message, doing.to_owned());
+                        return Err(self.client.refused(error, access));
                     }
                     for config in &result.configs {
                         let value = config.value.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -93,7 +114,10 @@ impl Admin {
             };
             match attempt.await {
                 Ok(configs) => return Ok(configs),
-                Err(error) if error.is_retriable() => backoff.wait(error).await?,
+                // Nothing was changed, so nothing is unknown.
+                Err(error) if error.is_retriable() => {
+                    backoff.wait(error.with_kind(ErrorKind::Retry)).await?;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -41,6 +41,13 @@ pub struct PlannedReset {
     pub log_end: Offset,
 }
 
+impl PlannedReset {
+    /// What is asked of the broker for it.
+    pub fn start_offset(&self) -> StartOffset {
+        StartOffset { topic: self.topic.to_string(), partition: self.partition, start_offset: self.after }
+    }
+}
+
 impl Admin {
     /// Works out what a reset of a share group would change, in these topics or in all that it has read.
     /// Changes nothing.
@@ -142,14 +149,7 @@ impl Admin {
     /// # Cancel safety
     /// Dropped, it may have been made; making it again does no harm while the group has no members.
     pub async fn reset_share_group(&self, group: &str, plan: &[PlannedReset]) -> Result<()> {
-        let offsets: Vec<StartOffset> = plan
-            .iter()
-            .map(|planned| StartOffset {
-                topic: planned.topic.to_string(),
-                partition: planned.partition,
-                start_offset: planned.after,
-            })
-            .collect();
+        let offsets: Vec<StartOffset> = plan.iter().map(PlannedReset::start_offset).collect();
         self.alter_share_group_offsets(group, &offsets).await
     }
 }

@@ -48,6 +48,11 @@ impl NewTopic {
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Admin {
+    /// Brokers that the cluster has, as far as metadata says.
+    pub fn node_count(&self) -> usize {
+        self.client.nodes().len()
+    }
+
     /// Creates a topic and waits until its leaders are known.
     ///
     /// # Errors

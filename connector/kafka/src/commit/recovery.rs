@@ -14,13 +14,14 @@ use futures::future::BoxFuture;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{JobEpoch, Offset};
 use sharestream_base::planted::{Bug, is_planted};
-use sharestream_client::{Client, Producer, TransactionSession, WriterConfig};
+use sharestream_client::{Client, TransactionSession};
 use sharestream_core::commit::{AckMode, LastCommitted, RecoverRequest};
 
 use super::transactions::{OutcomeTopic, SLOT_COUNT, Transactions};
 use crate::error::{bug, client_error};
 use crate::outcome::{
     FORMAT_VERSION, ModeRecord, OutcomeLog, OwnerRecord, last_committed, read_outcomes, read_outcomes_from,
+    write_record,
 };
 use crate::{Error, Result};
 
@@ -232,18 +233,8 @@ impl Transactions {
 
     /// Writes one record to the outcome partition, outside transactions.
     async fn write_alone(&mut self, key: &str, value: &[u8], doing: &str) -> Result<()> {
-        let topic = &self.config.outcome_topic;
-        let mut producer = Producer::connect(self.client.clone(), WriterConfig::default())
-            .await
-            .map_err(client_error(doing))?;
-        let now_ms = self.client.env().clock.wall_ms();
-        producer
-            .writer()
-            .append(&topic.name, topic.partition, now_ms, Some(key.as_bytes()), Some(value), &[])
-            .await
-            .map_err(client_error(doing))?;
-        producer.flush().await.map_err(client_error(doing))?;
-        Ok(())
+        let OutcomeTopic { name, partition, .. } = &self.config.outcome_topic;
+        write_record(&self.client, (name, *partition), (key, value), doing).await
     }
 
     /// `fenced`: transactional ids under which nobody but us can commit any more.

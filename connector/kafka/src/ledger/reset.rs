@@ -2,15 +2,15 @@
 
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{Offset, PartitionIndex};
-use sharestream_client::{
-    Client, Isolation, OffsetSpec, PartitionReader, Producer, StartOffset, WriterConfig,
-};
+use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader, StartOffset};
 use sharestream_core::commit::AckMode;
 
 use super::view::{ResponseEnd, View};
 use crate::error::{bug, client_error, invalid_input};
 use crate::job::is_missing;
-use crate::outcome::{FORMAT_VERSION, GenerationRecord, ModeRecord, ReplayGeneration, outcome_partition};
+use crate::outcome::{
+    FORMAT_VERSION, GenerationRecord, ModeRecord, ReplayGeneration, outcome_partition, write_record,
+};
 use crate::{Error, Result};
 
 const FETCH_BYTES_MAX: i32 = 4 << 20;
@@ -58,17 +58,7 @@ impl Ledger {
     }
 
     async fn write(&self, key: &str, value: &[u8], doing: &str) -> Result<()> {
-        let mut producer = Producer::connect(self.client.clone(), WriterConfig::default())
-            .await
-            .map_err(client_error(doing))?;
-        let now_ms = self.client.env().clock.wall_ms();
-        producer
-            .writer()
-            .append(&self.topic, self.partition, now_ms, Some(key.as_bytes()), Some(value), &[])
-            .await
-            .map_err(client_error(doing))?;
-        producer.flush().await.map_err(client_error(doing))?;
-        Ok(())
+        write_record(&self.client, (&self.topic, self.partition), (key, value), doing).await
     }
 
     async fn write_generation(&self, generation: ReplayGeneration, ready: bool) -> Result<()> {

@@ -307,16 +307,7 @@ impl View {
             }
             LogEntry::Outcome(outcome) if outcome.group != self.group => Ok(()),
             LogEntry::Outcome(outcome) => {
-                if !transactional {
-                    return Err(corrupt(position, "an outcome outside a transaction"));
-                }
-                if outcome.producer_id != producer {
-                    let what = format!(
-                        "written by producer {producer}, but claims producer {}",
-                        outcome.producer_id
-                    );
-                    return Err(corrupt(position, what));
-                }
+                outcome.check_batch(producer, transactional).map_err(|what| corrupt(position, what))?;
                 self.take_claim(position, *outcome)
             }
         }

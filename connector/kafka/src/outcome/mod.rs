@@ -9,6 +9,7 @@ mod read;
 mod record;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub(crate) use last_committed::last_committed;
 pub use ledger_record::{FloorRecord, GenerationRecord, ReplayGeneration};
@@ -18,3 +19,4 @@ pub use record::{
     FORMAT_VERSION, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition, OutcomeRecord, OwnerRecord,
     RecordFormatError,
 };
+pub(crate) use write::write_record;

@@ -134,15 +134,7 @@ impl OutcomeLog {
                 self.owners.insert(owner.key(), owner);
             }
             LogEntry::Outcome(mut outcome) => {
-                if !transactional {
-                    return Err(corrupt("an outcome outside a transaction".to_owned()));
-                }
-                if outcome.producer_id != producer {
-                    let claimed = outcome.producer_id;
-                    return Err(corrupt(format!(
-                        "written by producer {producer}, but claims producer {claimed}"
-                    )));
-                }
+                outcome.check_batch(producer, transactional).map_err(corrupt)?;
                 if self.key_prefix.is_some() {
                     outcome.partitions.clear();
                 }

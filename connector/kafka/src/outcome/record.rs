@@ -188,6 +188,17 @@ impl OutcomeRecord {
         Ok(serde_json::from_slice(value)?)
     }
 
+    /// Whether it stands where an outcome may stand: in a transaction, of the producer that it names. Else what is wrong.
+    pub(crate) fn check_batch(&self, producer: ProducerId, transactional: bool) -> Result<(), String> {
+        if !transactional {
+            return Err("an outcome outside a transaction".to_owned());
+        }
+        if self.producer_id != producer {
+            return Err(format!("written by producer {producer}, but claims producer {}", self.producer_id));
+        }
+        Ok(())
+    }
+
     /// True when the record belongs to that replica.
     pub fn is_of(&self, job: &str, instance: &str) -> bool {
         self.job == job && self.instance == instance

@@ -7,7 +7,7 @@ use serde_json::json;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{
-    Admin, Client, KafkaError, OffsetSpec, PlannedReset, ShareGroupDescription, ShareGroupOffset, StartOffset,
+    Admin, Client, KafkaError, OffsetSpec, PlannedReset, ShareGroupDescription, ShareGroupOffset,
 };
 use sharestream_kafka::ledger;
 
@@ -247,14 +247,7 @@ async fn make(client: &Client, args: &GroupResetArgs, plan: &[PlannedReset]) -> 
              --topic out"
         )));
     }
-    let starts: Vec<StartOffset> = plan
-        .iter()
-        .map(|planned| StartOffset {
-            topic: planned.topic.to_string(),
-            partition: planned.partition,
-            start_offset: planned.after,
-        })
-        .collect();
+    let starts: Vec<_> = plan.iter().map(PlannedReset::start_offset).collect();
     ledger::reset_generation(client, &args.outcome_topic, group, &starts).await?;
     Ok(())
 }
