@@ -18,7 +18,8 @@ use crate::config::BrokerConfig;
 use crate::disk::{Disk, DiskFailed, MetaRecord, Opened};
 use crate::error::{ErrorCode, Result as BrokerResult};
 use crate::faults::FaultPlan;
-use crate::group::config::GroupConfigs;
+use crate::features::{DEAD_LETTERS, Features, SHARE_VERSION};
+use crate::group::config::{GroupConfigs, GroupSettings};
 use crate::log::Partition;
 use crate::topics::{NewTopic, Topic, Topics};
 
@@ -60,6 +61,8 @@ pub(crate) struct Cluster {
     pub(crate) topics: Topics,
     /// Settings of groups.
     pub(crate) group_configs: GroupConfigs,
+    /// Finalized feature levels.
+    pub(crate) features: Features,
     /// What tests have planted.
     pub(crate) faults: FaultPlan,
     members: RwLock<Members>,
@@ -87,6 +90,7 @@ impl Cluster {
         let group_configs = GroupConfigs::new(&config.share, disk.clone());
         let mut id = sharestream_base::ids::TopicId(rng.uuid()).to_string();
         let mut next_producer_id = FIRST_PRODUCER_ID;
+        let mut share_version = None;
         if let Some(Opened { disk, state, clean }) = opened {
             topics.restore(&disk, &state, clean, config, nodes)?;
             next_producer_id = next_producer_id.max(state.producer_ids_end);
@@ -95,6 +99,7 @@ impl Cluster {
                 // What cannot be written now cannot be written by the first topic either, which says so.
                 None => drop(disk.record(MetaRecord::Cluster { id: id.clone() })),
             }
+            share_version = state.features.get(SHARE_VERSION).copied();
             group_configs.restore(state.group_configs);
         }
         topics.create_internal(config, nodes);
@@ -102,6 +107,7 @@ impl Cluster {
             id,
             topics,
             group_configs,
+            features: Features::new(config.share_version, share_version, disk.clone()),
             faults: FaultPlan::default(),
             members: RwLock::default(),
             next_producer_id: AtomicI64::new(next_producer_id),
@@ -118,6 +124,13 @@ impl Cluster {
             None => Ok(()),
             Some(disk) => disk.durable().await,
         }
+    }
+
+    /// The settings that hold for a group at the finalized level.
+    pub(crate) fn group_settings(&self, group: &str) -> GroupSettings {
+        let mut settings = self.group_configs.settings(group);
+        settings.dead_letters &= self.features.share_version() >= DEAD_LETTERS;
+        settings
     }
 
     /// The data folder, if there is one.

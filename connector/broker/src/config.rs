@@ -8,6 +8,7 @@ use sharestream_base::ErrorKind;
 
 use crate::disk::FsyncPolicy;
 use crate::error::{Error, Result};
+use crate::features::SHARE_VERSION_MAX;
 
 /// Settings of the embedded broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +49,16 @@ pub struct BrokerConfig {
     pub data: Option<PathBuf>,
     /// When written bytes are forced to the disk; means nothing without a data folder. Default `always`. Since 0.1.
     pub fsync: FsyncPolicy,
+    /// Finalized level of `share.version` of a fresh cluster: 0 no share groups, 1 share groups, 2 dead letters of the
+    /// broker as well (what Kafka 4.4 has), 3 transactional acknowledgements as well. UpdateFeatures changes it; a data
+    /// folder keeps it. Default 3. Since 0.1.
+    pub share_version: i16,
+    /// Creates dead letter topics of share groups that are not there (Kafka:
+    /// `errors.deadletterqueue.auto.create.topics.enable`). Default false. Since 0.1.
+    pub dead_letter_auto_create_topics: bool,
+    /// What names of dead letter topics must begin with; empty allows all (Kafka:
+    /// `errors.deadletterqueue.topic.name.prefix`). Default `dlq.`. Since 0.1.
+    pub dead_letter_topic_prefix: String,
     /// Defaults of share groups; group configs override them per group.
     pub share: ShareDefaults,
 }
@@ -99,6 +110,9 @@ impl Default for BrokerConfig {
             fetch_bytes_max: 55 * 1024 * 1024,
             data: None,
             fsync: FsyncPolicy::default(),
+            share_version: SHARE_VERSION_MAX,
+            dead_letter_auto_create_topics: false,
+            dead_letter_topic_prefix: "dlq.".to_owned(),
             share: ShareDefaults::default(),
         }
     }
@@ -121,6 +135,7 @@ impl BrokerConfig {
         check(!self.transactional_id_expiration.is_zero(), "transactional_id_expiration is zero");
         check(!self.transaction_timeout_max.is_zero(), "transaction_timeout_max is zero");
         check(self.batch_bytes_max <= self.frame_bytes_max, "batch_bytes_max is above frame_bytes_max");
+        check((0..=SHARE_VERSION_MAX).contains(&self.share_version), "share_version is not from 0 to 3");
         check(self.share.delivery_count_limit > 0, "share.delivery_count_limit is not above zero");
         check(
             self.share.partition_max_record_locks > 0,

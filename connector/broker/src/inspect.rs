@@ -153,6 +153,8 @@ pub enum DurableStateView {
     Available,
     /// Done: processed.
     Acknowledged,
+    /// Given up; its dead letter is to be written.
+    Archiving,
     /// Done: rejected, a gap, aborted data or out of attempts.
     Archived,
     /// TX_PENDING: staged into a transaction that has no marker yet.
@@ -190,6 +192,8 @@ pub enum MemoryStateView {
     Staging(StagedView),
     /// Staged, durably.
     TxnPending(StagedView),
+    /// Given up; its dead letter is to be written.
+    Archiving,
     /// Done: processed.
     Acknowledged,
     /// Done: rejected, a gap, aborted data or out of attempts.
@@ -311,6 +315,14 @@ impl BrokerCluster {
             .collect();
         all.sort_by(|a, b| (&a.group, a.topic_id, a.partition).cmp(&(&b.group, b.topic_id, b.partition)));
         all
+    }
+
+    /// Partitions of [`crate::SHARE_STATE_TOPIC`] with values that a reader of Kafka's schemas refuses: none may be left
+    /// before an older broker reads them (ADR 0014).
+    pub fn share_state_for_newer_readers(&self) -> Vec<PartitionIndex> {
+        let logs = self.cluster.topics.by_name(SHARE_STATE_TOPIC);
+        let logs = logs.iter().flat_map(|topic| topic.partitions());
+        logs.filter(|log| share_coordinator::needs_newer_reader(log)).map(|log| log.index).collect()
     }
 
     /// Every share group that a live coordinator knows, by name.
@@ -446,7 +458,7 @@ fn staged_view(staged: &Staged) -> StagedView {
         intent: match staged.intent {
             Intent::Gap => StagedIntent::Gap,
             Intent::Accept => StagedIntent::Accept,
-            Intent::Reject => StagedIntent::Reject,
+            Intent::Reject | Intent::DeadLetter => StagedIntent::Reject,
         },
     }
 }
@@ -459,6 +471,7 @@ fn durable_run_view(batch: &crate::share::durable::StateBatch) -> DurableRunView
         state: match &batch.state {
             DurableState::Available => DurableStateView::Available,
             DurableState::Acknowledged => DurableStateView::Acknowledged,
+            DurableState::Archiving => DurableStateView::Archiving,
             DurableState::Archived => DurableStateView::Archived,
             DurableState::TxnPending(staged) => DurableStateView::TxnPending(staged_view(staged)),
         },
@@ -495,6 +508,7 @@ fn memory_state_view(state: &RecordState) -> MemoryStateView {
             MemoryStateView::Staging(staged_view(staged))
         }
         RecordState::Acknowledged => MemoryStateView::Acknowledged,
+        RecordState::Archiving { .. } => MemoryStateView::Archiving,
         RecordState::Archived => MemoryStateView::Archived,
     }
 }

@@ -13,6 +13,7 @@ use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::handlers::ConnectionId;
 use crate::log::{Led, Partition};
+use crate::metrics::Metrics;
 use crate::pause::Pause;
 use crate::peer::Peers;
 use crate::share::ShareServices;
@@ -35,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) transactions: Coordinator,
     /// Share groups, share partitions and the share coordinator of this node.
     pub(crate) share: ShareServices,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
     /// Triggered when the node stops.
     pub(crate) stop: CancellationToken,
     /// Holds its tasks while it is paused.
@@ -52,6 +55,7 @@ impl Node {
             peers: Peers::new(env.clone(), Arc::clone(&cluster), id),
             transactions: Coordinator::new(),
             share: ShareServices::new(),
+            metrics: Metrics::default(),
             connections: AtomicU64::new(0),
             tasks: Mutex::new(TaskSet::new(&env.spawner, stop.clone())),
             env,

@@ -67,6 +67,13 @@ pub(crate) enum MetaRecord {
         /// Its value.
         value: Option<String>,
     },
+    /// A feature has another finalized level.
+    Feature {
+        /// Its name.
+        name: String,
+        /// The level.
+        level: i16,
+    },
     /// Producer ids below this one may have been given out.
     ProducerIds {
         /// The end, exclusive.
@@ -111,6 +118,8 @@ pub(crate) struct MetaState {
     pub(crate) group_configs: BTreeMap<String, BTreeMap<String, String>>,
     /// End of the producer ids that were given out.
     pub(crate) producer_ids_end: i64,
+    /// Finalized levels that were set.
+    pub(crate) features: BTreeMap<String, i16>,
 }
 
 impl MetaState {
@@ -138,6 +147,9 @@ impl MetaState {
                     None => set.remove(&key),
                 };
             }
+            MetaRecord::Feature { name, level } => {
+                self.features.insert(name, level);
+            }
             MetaRecord::ProducerIds { end } => self.producer_ids_end = self.producer_ids_end.max(end),
             MetaRecord::Leader { topic, partition, epoch, home } => {
                 let partitions = self.topics.get_mut(&topic).map(|topic| &mut topic.partitions);
@@ -154,6 +166,9 @@ impl MetaState {
         let mut records = Vec::new();
         records.extend(self.cluster_id.clone().map(|id| MetaRecord::Cluster { id }));
         records.push(MetaRecord::ProducerIds { end: self.producer_ids_end });
+        let features = self.features.iter();
+        records
+            .extend(features.map(|(name, level)| MetaRecord::Feature { name: name.clone(), level: *level }));
         for (id, topic) in &self.topics {
             records.push(MetaRecord::Topic {
                 id: id.clone(),

@@ -1,4 +1,4 @@
-//! Settings of share groups (KIP-932, KIP-1222, KIP-1240): what an administrator sets, over the broker's defaults.
+//! Settings of share groups (KIP-932, KIP-1191, KIP-1222, KIP-1240): what an administrator sets, over the broker's defaults.
 //!
 //! They may be set before the group exists.
 
@@ -41,6 +41,10 @@ pub(crate) struct GroupSettings {
     pub(crate) heartbeat_interval: Duration,
     /// `share.renew.acknowledge.enable`.
     pub(crate) renew_enabled: bool,
+    /// `errors.deadletterqueue.topic.name` is set.
+    pub(crate) dead_letters: bool,
+    /// `errors.deadletterqueue.copy.record.enable`.
+    pub(crate) dead_letters_copy: bool,
 }
 
 const RESET: &str = "share.auto.offset.reset";
@@ -51,7 +55,20 @@ const MAX_LOCKS: &str = "share.partition.max.record.locks";
 const SESSION_MS: &str = "share.session.timeout.ms";
 const HEARTBEAT_MS: &str = "share.heartbeat.interval.ms";
 const RENEW: &str = "share.renew.acknowledge.enable";
-const KEYS: [&str; 8] = [RESET, ISOLATION, LOCK_MS, COUNT_LIMIT, MAX_LOCKS, SESSION_MS, HEARTBEAT_MS, RENEW];
+const LETTER_TOPIC: &str = "errors.deadletterqueue.topic.name";
+const LETTER_COPY: &str = "errors.deadletterqueue.copy.record.enable";
+const KEYS: [&str; 10] = [
+    RESET,
+    ISOLATION,
+    LOCK_MS,
+    COUNT_LIMIT,
+    MAX_LOCKS,
+    SESSION_MS,
+    HEARTBEAT_MS,
+    RENEW,
+    LETTER_TOPIC,
+    LETTER_COPY,
+];
 
 /// Settings of every group.
 #[derive(Debug)]
@@ -75,6 +92,8 @@ impl GroupConfigs {
                 session_timeout: defaults.session_timeout,
                 heartbeat_interval: defaults.heartbeat_interval,
                 renew_enabled: true,
+                dead_letters: false,
+                dead_letters_copy: false,
             },
             groups: Mutex::default(),
             disk,
@@ -102,6 +121,12 @@ impl GroupConfigs {
             let _checked = apply(&mut settings, key, value);
         }
         settings
+    }
+
+    /// The dead letter topic of a group.
+    pub(crate) fn dead_letter_topic(&self, group: &str) -> Option<String> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.get(group)?.get(LETTER_TOPIC).filter(|name| !name.is_empty()).cloned()
     }
 
     /// Every setting of a group.
@@ -174,6 +199,9 @@ fn apply(settings: &mut GroupSettings, key: &str, value: &str) -> Result<(), &'s
             };
         }
         RENEW => settings.renew_enabled = value.parse().map_err(|_| "true or false")?,
+        LETTER_TOPIC if value.starts_with("__") => return Err("a name that does not start with '__'"),
+        LETTER_TOPIC => settings.dead_letters = !value.is_empty(),
+        LETTER_COPY => settings.dead_letters_copy = value.parse().map_err(|_| "true or false")?,
         // Kafka bounds these much closer; tests of lock expiry must not wait for 15 seconds.
         LOCK_MS => settings.lock_duration = milliseconds(value, 3_600_000)?,
         SESSION_MS => settings.session_timeout = milliseconds(value, 3_600_000)?,
@@ -194,6 +222,7 @@ fn print(settings: &GroupSettings, key: &str) -> String {
         },
         ISOLATION => if settings.read_committed { "read_committed" } else { "read_uncommitted" }.to_owned(),
         RENEW => settings.renew_enabled.to_string(),
+        LETTER_COPY => settings.dead_letters_copy.to_string(),
         LOCK_MS => settings.lock_duration.as_millis().to_string(),
         SESSION_MS => settings.session_timeout.as_millis().to_string(),
         HEARTBEAT_MS => settings.heartbeat_interval.as_millis().to_string(),

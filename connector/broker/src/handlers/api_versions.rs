@@ -6,43 +6,49 @@ use kafka_protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatu
 use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
 use kafka_protocol::protocol::StrBytes;
 
-use super::{RequestContext, SERVED};
+use super::{RequestContext, SERVED, STAGE, Served};
 use crate::error::ErrorCode;
+use crate::features::{STAGING, SUPPORTED};
 use crate::node::Node;
 
-/// Features and their only level: KIP-1289 is on at `share.version` 3, implicit adding at `transaction.version` 2.
-const FEATURES: [(&str, i16); 3] = [("group.version", 1), ("share.version", 3), ("transaction.version", 2)];
-
 pub(crate) async fn handle(
-    _node: &Arc<Node>,
-    _context: &RequestContext,
+    node: &Arc<Node>,
+    context: &RequestContext,
     _request: ApiVersionsRequest,
 ) -> ApiVersionsResponse {
-    let supported = FEATURES.map(|(name, level)| {
-        SupportedFeatureKey::default().with_name(StrBytes::from_static_str(name)).with_max_version(level)
+    let supported = SUPPORTED.map(|(name, min, max)| {
+        let name = StrBytes::from_static_str(name);
+        // Version 3 of the request has no way to say 0 (Kafka leaves such features out there).
+        SupportedFeatureKey::default().with_name(name).with_min_version(min).with_max_version(max)
     });
-    let finalized = FEATURES.map(|(name, level)| {
+    let supported = supported.into_iter().filter(|one| context.version >= 4 || one.min_version > 0);
+    let (levels, epoch) = node.cluster.features.finalized();
+    // Level 0 is "not there".
+    let finalized = levels.into_iter().filter(|(_, level)| *level > 0).map(|(name, level)| {
         FinalizedFeatureKey::default()
             .with_name(StrBytes::from_static_str(name))
             .with_min_version_level(level)
             .with_max_version_level(level)
     });
     ApiVersionsResponse::default()
-        .with_api_keys(api_keys())
-        .with_supported_features(supported.to_vec())
-        .with_finalized_features_epoch(1)
-        .with_finalized_features(finalized.to_vec())
+        .with_api_keys(api_keys(node))
+        .with_supported_features(supported.collect())
+        .with_finalized_features_epoch(epoch)
+        .with_finalized_features(finalized.collect())
 }
 
 /// The answer to a version that we do not know (KIP-511); encoded as version 0.
-pub(crate) fn unsupported_version() -> ApiVersionsResponse {
+pub(crate) fn unsupported_version(node: &Node) -> ApiVersionsResponse {
     ApiVersionsResponse::default()
         .with_error_code(ErrorCode::UnsupportedVersion.code())
-        .with_api_keys(api_keys())
+        .with_api_keys(api_keys(node))
 }
 
-fn api_keys() -> Vec<ApiVersion> {
-    let shown = SERVED.iter().filter(|served| !served.hidden);
+fn api_keys(node: &Node) -> Vec<ApiVersion> {
+    let level = node.cluster.features.share_version();
+    // As in Kafka, requests of share groups stay listed at level 0; the stage is not listed below its own.
+    let listed = |served: &&Served| !served.hidden && (served.api_key != STAGE || level >= STAGING);
+    let shown = SERVED.iter().filter(listed);
     let mut keys: Vec<_> = shown
         .map(|served| {
             ApiVersion::default()

@@ -24,10 +24,11 @@ const SOURCE_GROUP: i8 = 8;
 const TYPE_STRING: i8 = 2;
 
 /// Topic settings that clients ask for, with the values that hold unless set.
-const TOPIC_DEFAULTS: [(&str, &str); 11] = [
+const TOPIC_DEFAULTS: [(&str, &str); 12] = [
     ("cleanup.policy", "delete"),
     ("compression.type", "producer"),
     ("delete.retention.ms", "86400000"),
+    ("errors.deadletterqueue.group.enable", "false"),
     ("message.timestamp.type", "CreateTime"),
     ("min.cleanable.dirty.ratio", "0.5"),
     ("min.compaction.lag.ms", "0"),
@@ -118,6 +119,11 @@ fn broker_entries(node: &Node) -> Vec<Entry> {
     let config = &node.config;
     let entries = [
         ("auto.create.topics.enable", config.auto_create_topics.to_string()),
+        (
+            "errors.deadletterqueue.auto.create.topics.enable",
+            config.dead_letter_auto_create_topics.to_string(),
+        ),
+        ("errors.deadletterqueue.topic.name.prefix", config.dead_letter_topic_prefix.clone()),
         ("group.share.delivery.count.limit", config.share.delivery_count_limit.to_string()),
         ("group.share.partition.max.record.locks", config.share.partition_max_record_locks.to_string()),
         ("group.share.record.lock.duration.ms", config.share.record_lock_duration.as_millis().to_string()),

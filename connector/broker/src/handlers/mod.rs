@@ -21,7 +21,9 @@ use sharestream_wire::messages::write_share_group_state::WriteShareGroupStateReq
 use sharestream_wire::txn_share_acknowledge::TxnShareAcknowledgeRequest;
 
 use crate::disk::DiskFailed;
+use crate::error::ErrorCode;
 use crate::faults::FaultAction;
+use crate::features::{SHARE_GROUPS, STAGING};
 use crate::node::Node;
 
 mod add_partitions_to_txn;
@@ -56,6 +58,7 @@ mod share_group_describe;
 mod share_group_heartbeat;
 mod share_txn_outcome;
 mod txn_share_acknowledge;
+mod update_features;
 mod write_share_group_state;
 mod write_txn_markers;
 
@@ -132,6 +135,25 @@ const PRIVATE_KEYS_FROM: i16 = 10_000;
 /// Private versions of Kafka's share-state APIs (between brokers) begin here.
 const PRIVATE_VERSIONS_FROM: i16 = 10;
 
+/// The stage of transactional acknowledgements.
+const STAGE: i16 = TxnShareAcknowledgeRequest::KEY;
+
+/// Level of `share.version` that a request needs. Those between nodes need none: what was staged at a higher level can
+/// still end.
+fn share_version_of(api_key: i16) -> i16 {
+    match api_key {
+        STAGE => STAGING,
+        ShareGroupHeartbeatRequest::KEY
+        | ShareGroupDescribeRequest::KEY
+        | ShareFetchRequest::KEY
+        | ShareAcknowledgeRequest::KEY
+        | DescribeShareGroupOffsetsRequest::KEY
+        | AlterShareGroupOffsetsRequest::KEY
+        | DeleteShareGroupOffsetsRequest::KEY => SHARE_GROUPS,
+        _ => 0,
+    }
+}
+
 /// Reads a body. Bytes left over are ignored, as Kafka's broker does: librdkafka 2.16 asks for the metadata of all
 /// topics with three bytes too many.
 fn decode<R: Request>(header: &RequestHeader, body: &mut Bytes) -> Result<R, DispatchError> {
@@ -181,10 +203,15 @@ pub(crate) async fn dispatch(
     if served.is_none_or(|served| version < served.min || version > served.max) {
         if api_key == ApiVersionsRequest::KEY {
             // KIP-511: a newer client learns our versions from an answer of version 0.
-            let response = api_versions::unsupported_version();
+            let response = api_versions::unsupported_version(node);
             return Ok(Dispatched::Answer(frame::encode_response(&response, 0, header.correlation_id)?));
         }
         return Err(DispatchError::Unsupported { api_key, version });
+    }
+    if node.cluster.features.share_version() < share_version_of(api_key) {
+        // As Kafka answers requests whose feature is off.
+        return refuse_from_table(&header, frame, ErrorCode::UnsupportedVersion.code())
+            .map(Dispatched::Answer);
     }
     if api_key == ProduceRequest::KEY {
         let request: ProduceRequest = decode(&header, &mut frame)?;
@@ -274,6 +301,7 @@ table! {
     DescribeProducersRequest => describe_producers [0, 0],
     DescribeTransactionsRequest => describe_transactions [0, 0],
     ListTransactionsRequest => list_transactions [0, 1],
+    UpdateFeaturesRequest => update_features [0, 2],
     // Share groups: membership, offsets.
     ShareGroupHeartbeatRequest => share_group_heartbeat [1, 1],
     ShareGroupDescribeRequest => share_group_describe [1, 1],

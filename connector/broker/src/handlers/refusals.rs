@@ -34,6 +34,7 @@ whole! {
     ListGroupsRequest => ListGroupsResponse,
     ApiVersionsRequest => ApiVersionsResponse,
     EndTxnRequest => EndTxnResponse,
+    UpdateFeaturesRequest => UpdateFeaturesResponse,
     DescribeClusterRequest => DescribeClusterResponse,
     ListTransactionsRequest => ListTransactionsResponse,
     ShareGroupHeartbeatRequest => ShareGroupHeartbeatResponse,

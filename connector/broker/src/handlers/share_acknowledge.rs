@@ -29,7 +29,7 @@ pub(super) async fn handle(
         return failed(ErrorCode::InvalidRequest);
     };
     let manager = &node.share.manager;
-    let settings = node.cluster.group_configs.settings(group);
+    let settings = node.cluster.group_settings(group);
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
     if member.is_empty() {
         return failed(ErrorCode::InvalidRequest);

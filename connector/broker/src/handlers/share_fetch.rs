@@ -47,7 +47,7 @@ pub(super) async fn handle(
         return failed(ErrorCode::InvalidRequest);
     }
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
-    let settings = node.cluster.group_configs.settings(group);
+    let settings = node.cluster.group_settings(group);
     match fetch(node, context, &request, &session, &settings).await {
         Ok(answers) => respond(node, answers, &settings),
         Err(code) => failed(code),

@@ -16,7 +16,7 @@ pub(super) async fn handle(
     request: ShareGroupHeartbeatRequest,
 ) -> ShareGroupHeartbeatResponse {
     let group = request.group_id.to_string();
-    let settings = node.cluster.group_configs.settings(&group);
+    let settings = node.cluster.group_settings(&group);
     let topics = request.subscribed_topic_names;
     let heartbeat = Heartbeat {
         member: request.member_id.to_string(),

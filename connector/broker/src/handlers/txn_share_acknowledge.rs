@@ -23,7 +23,7 @@ use crate::error::{ErrorCode, code_of};
 use crate::node::Node;
 use crate::peer::Attempts;
 use crate::share::durable::ShareKey;
-use crate::share::leader::{LeaderWrite, ShareLeader};
+use crate::share::leader::{LeaderWrite, ShareLeader, limits_of};
 use crate::share::manager::{OwnedWrite, code_of_ack, for_client};
 use crate::share::record_state::MemberId;
 use crate::share::session::SessionKey;
@@ -46,7 +46,10 @@ pub(super) async fn handle(
     _context: &RequestContext,
     request: TxnShareAcknowledgeRequest,
 ) -> TxnShareAcknowledgeResponse {
-    match stage(node, &request).await {
+    let began = node.env.clock.now();
+    let staged = stage(node, &request).await;
+    node.metrics.stage_answered(node.env.clock.now() - began);
+    match staged {
         Ok(stages) => respond(stages),
         Err(code) => {
             let code = for_client(code);
@@ -134,7 +137,11 @@ async fn check(
     producer: (ProducerId, ProducerEpoch),
 ) -> Result<(), ErrorCode> {
     let leader = node.share.manager.leader(node, &stage.key).await?;
-    let checked = leader.with(|partition| partition.check_stage(member, producer, &stage.batches))?;
+    let limits = limits_of(&node.cluster.group_settings(&stage.key.group));
+    let checked = leader.with(|partition| {
+        partition.set_limits(limits);
+        partition.check_stage(member, producer, &stage.batches)
+    })?;
     stage.leader = Some(leader);
     checked.map_err(code_of_ack)
 }

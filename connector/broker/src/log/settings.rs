@@ -64,6 +64,9 @@ impl LogSettings {
                     }
                 }
             }
+            "errors.deadletterqueue.group.enable" if value.parse::<bool>().is_err() => {
+                return Err("true or false");
+            }
             "retention.bytes" => self.retention_bytes = usize::try_from(number(value, -1)?).ok(),
             "retention.ms" => self.retention_ms = Some(number(value, -1)?).filter(|ms| *ms >= 0),
             "segment.bytes" => self.segment_bytes = number(value, 14)?.unsigned_abs(),

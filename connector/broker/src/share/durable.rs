@@ -62,6 +62,9 @@ impl fmt::Display for ShareKey {
     }
 }
 
+/// Stored acknowledge type of a REJECT that was staged while the group had a dead letter topic.
+const REJECT_WITH_LETTER: i8 = -3;
+
 /// Durable state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DurableState {
@@ -69,6 +72,8 @@ pub(crate) enum DurableState {
     Available,
     /// Id 2.
     Acknowledged,
+    /// Id 3: the dead letter is to be written (KIP-1191).
+    Archiving,
     /// Id 4.
     Archived,
     /// Id 5.
@@ -80,7 +85,7 @@ impl DurableState {
     pub(crate) fn is_terminal(&self) -> bool {
         match self {
             DurableState::Acknowledged | DurableState::Archived => true,
-            DurableState::Available | DurableState::TxnPending(_) => false,
+            DurableState::Available | DurableState::Archiving | DurableState::TxnPending(_) => false,
         }
     }
 }
@@ -90,6 +95,7 @@ impl From<Settled> for DurableState {
         match target {
             Settled::Available => DurableState::Available,
             Settled::Acknowledged => DurableState::Acknowledged,
+            Settled::Archiving => DurableState::Archiving,
             Settled::Archived => DurableState::Archived,
         }
     }
@@ -136,6 +142,7 @@ impl StateBatch {
         match self.state {
             DurableState::Available => wire::StateBatch { delivery_state: 0, ..batch },
             DurableState::Acknowledged => wire::StateBatch { delivery_state: 2, ..batch },
+            DurableState::Archiving => wire::StateBatch { delivery_state: 3, ..batch },
             DurableState::Archived => wire::StateBatch { delivery_state: 4, ..batch },
             DurableState::TxnPending(staged) => wire::StateBatch {
                 delivery_state: 5,
@@ -145,6 +152,7 @@ impl StateBatch {
                     Intent::Gap => 0,
                     Intent::Accept => 1,
                     Intent::Reject => 3,
+                    Intent::DeadLetter => REJECT_WITH_LETTER,
                 },
                 ..batch
             },
@@ -157,6 +165,7 @@ impl StateBatch {
         let state = match batch.delivery_state {
             0 => DurableState::Available,
             2 => DurableState::Acknowledged,
+            3 => DurableState::Archiving,
             4 => DurableState::Archived,
             5 => DurableState::TxnPending(Staged {
                 producer_id: ProducerId(batch.producer_id),
@@ -165,6 +174,7 @@ impl StateBatch {
                     0 => Intent::Gap,
                     1 => Intent::Accept,
                     3 => Intent::Reject,
+                    REJECT_WITH_LETTER => Intent::DeadLetter,
                     _ => return Err(UnknownState("acknowledge type")),
                 },
             }),

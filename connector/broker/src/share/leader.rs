@@ -215,6 +215,7 @@ pub(crate) fn limits_of(settings: &GroupSettings) -> Limits {
         max_record_locks: settings.max_record_locks,
         delivery_count_limit: settings.delivery_count_limit,
         lock_duration: settings.lock_duration,
+        dead_letters: settings.dead_letters,
     }
 }
 

@@ -11,9 +11,10 @@ use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 use tokio::sync::OnceCell;
 use tracing::{info, warn};
 
+use super::dead_letters;
 use super::durable::{DurableState, ShareKey};
 use super::leader::{LeaderWrite, ShareLeader, limits_of};
-use super::record_state::{Marker, MemberId};
+use super::record_state::{Marker, MemberId, TxnOutcome};
 use super::session::{SessionKey, Sessions};
 use super::share_partition::{AckBatch, AckError, PendingWrite, SharePartition};
 use crate::error::ErrorCode;
@@ -91,7 +92,10 @@ impl ShareManager {
 
     /// How a transaction ended, told by the share coordinator. What is not loaded learns it when it loads.
     pub(crate) async fn resolve(&self, node: &Node, key: &ShareKey, marker: Marker) -> Result<(), ErrorCode> {
-        if !self.slots().contains_key(key) {
+        // Whoever loads a committed REJECT of a group with dead letters has a letter to write: that is done soon.
+        let letters =
+            marker.outcome == TxnOutcome::Commit && node.cluster.group_settings(&key.group).dead_letters;
+        if !letters && !self.slots().contains_key(key) {
             return Ok(());
         }
         // A load that is under way may have read the state before the marker: wait for it, then tell it too.
@@ -172,7 +176,17 @@ impl ShareManager {
             for pending in leader.with(SharePartition::unsent_writes).unwrap_or_default() {
                 writes.push((Arc::clone(&leader), LeaderWrite::Runs(pending)));
             }
-            if let Ok(Some(pending)) = leader.with(|partition| partition.expire_locks(now)) {
+            if let Ok(Some(due)) = leader.with(SharePartition::take_letters) {
+                dead_letters::write_in_background(node, Arc::clone(&leader), due);
+            }
+            let expired = leader.with(|partition| {
+                // Counting walks over all runs, so only when a lock may have expired.
+                let before = partition.may_expire(now).then(|| partition.pending_count())?;
+                let expired = partition.expire_locks(now);
+                node.metrics.pending_lock_expired(before.saturating_sub(partition.pending_count()));
+                expired
+            });
+            if let Ok(Some(pending)) = expired {
                 info!(share_partition = %leader.key, "acquisition locks expired");
                 name_archived(&leader, &pending);
                 writes.push((leader, LeaderWrite::Runs(pending)));
@@ -214,8 +228,12 @@ impl ShareManager {
         let mut written = Vec::new();
         for (index, (key, batches)) in acks.iter().enumerate() {
             let leader = self.leader(node, key).await;
+            let limits = limits_of(&node.cluster.group_settings(&key.group));
             let applied = leader.and_then(|leader| {
-                let pending = leader.with(|partition| partition.acknowledge(member, batches, now))?;
+                let pending = leader.with(|partition| {
+                    partition.set_limits(limits);
+                    partition.acknowledge(member, batches, now)
+                })?;
                 Ok((leader, pending.map_err(code_of_ack)?))
             });
             match applied {
@@ -270,7 +288,7 @@ pub(crate) fn source(node: &Node, topic_id: TopicId, partition: PartitionIndex) 
 /// before the first acknowledgement must not skip what was produced meanwhile.
 async fn load(node: &Node, key: &ShareKey, log: Led) -> Result<Arc<ShareLeader>, ErrorCode> {
     let leader_epoch = log.epoch();
-    let settings = node.cluster.group_configs.settings(&key.group);
+    let settings = node.cluster.group_settings(&key.group);
     let durable = read_state(node, key, leader_epoch).await?;
     let start = match durable.start_offset {
         Some(start) => start,

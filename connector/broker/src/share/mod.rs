@@ -7,6 +7,7 @@
 //!                             └── ShareCoordinator          durable share state, transactions' ends
 //! ```
 
+mod dead_letters;
 pub(crate) mod durable;
 pub(crate) mod leader;
 pub(crate) mod manager;
@@ -27,6 +28,7 @@ use self::manager::ShareManager;
 use self::member_epochs::MemberEpochs;
 use self::record_state::{Marker, TxnOutcome};
 use crate::error::ErrorCode;
+use crate::features::STAGING;
 use crate::group::GroupCoordinator;
 use crate::handlers::ConnectionId;
 use crate::node::Node;
@@ -34,6 +36,8 @@ use crate::share_coordinator::ShareCoordinator;
 
 /// How often locks and memberships are checked for their time.
 const TICK: Duration = Duration::from_millis(20);
+/// How often logs are looked through for values that older readers refuse, while the level is low.
+const VERSION_CHECK: Duration = Duration::from_secs(5);
 /// Ticks between two looks for share partitions that nobody uses.
 const TICKS_PER_SWEEP: u32 = 50;
 
@@ -102,6 +106,22 @@ impl ShareServices {
                 if ticks.is_multiple_of(TICKS_PER_SWEEP) {
                     owner.share.manager.drop_idle();
                     owner.keep_logs();
+                }
+            }
+        });
+        let keeper = Arc::clone(node);
+        node.spawn("share-versions", TaskKind::Service, async move {
+            let mut levels = keeper.cluster.features.watch();
+            loop {
+                if keeper.cluster.features.share_version() < STAGING {
+                    keeper.share.coordinator.snapshot_for_old_readers(&keeper);
+                }
+                // Also now and then: partitions move, and a snapshot may fail.
+                tokio::select! {
+                    biased;
+                    () = keeper.stop.cancelled() => return,
+                    _ = levels.changed() => {}
+                    () = keeper.env.clock.sleep(VERSION_CHECK) => {}
                 }
             }
         });

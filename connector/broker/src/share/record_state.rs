@@ -1,6 +1,6 @@
 //! State of one run of records of a share partition: the pure machine that every run goes through.
 //!
-//! Sources: KIP-932 (delivery states), KIP-1222 (renew), KIP-1289 (transactional acknowledgement). The states and
+//! Sources: KIP-932 (delivery states), KIP-1191 (dead letters), KIP-1222 (renew), KIP-1289 (transactional acknowledgement). The states and
 //! moves are those of `RecordState`'s diagram; who may make each move is said with each [`Event`].
 
 use std::fmt;
@@ -49,6 +49,8 @@ pub(crate) enum Intent {
     Accept,
     /// Type 3, ends as archived.
     Reject,
+    /// Type 3 in a group that had a dead letter topic when it was staged: ends as archived, after its dead letter.
+    DeadLetter,
 }
 
 /// How a transaction ended.
@@ -105,6 +107,8 @@ pub(crate) enum Settled {
     Available,
     /// Processed.
     Acknowledged,
+    /// Given up, once the dead letter is written.
+    Archiving,
     /// Given up.
     Archived,
 }
@@ -138,7 +142,8 @@ pub(crate) enum StageWrite {
 ///     |                   \-----------------/
 ///     +-- settling --written (release; expiry or close below the delivery limit)
 ///     +-- txn_pending --abort marker
-///         txn_pending --commit marker--> acknowledged | archived (end)
+///         txn_pending --commit marker--> acknowledged | archived (end) | archiving
+/// settling --written (given up, with a dead letter topic)--> archiving --letter done--> settling (archived)
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordState {
@@ -166,6 +171,12 @@ pub(crate) enum RecordState {
         staged: Staged,
         /// Whether it is durable.
         write: StageWrite,
+    },
+    /// Given up, and its dead letter is not written yet, or nobody knows. Nobody can touch it, a new leader writes the
+    /// letter again.
+    Archiving {
+        /// The letter that is on its way.
+        letter: Option<WriteId>,
     },
     /// End: processed.
     Acknowledged,
@@ -239,6 +250,18 @@ pub(crate) enum Event<'a> {
         /// Deadline of the re-armed lock.
         lock_deadline: Instant,
     },
+    /// The leader takes up the dead letter. Made by the leader's timer.
+    SendLetter {
+        /// The letter.
+        letter: WriteId,
+    },
+    /// The dead letter is written, or given up as Kafka gives it up.
+    LetterDone {
+        /// Which.
+        letter: WriteId,
+        /// The write that will carry the end.
+        write: WriteId,
+    },
     /// The transaction coordinator ended a transaction; the share coordinator has made that durable.
     Resolve {
         /// The marker.
@@ -266,7 +289,8 @@ impl Acknowledgement {
     fn target(self, attempts: Attempts) -> Settled {
         match self {
             Acknowledgement::Accept => Settled::Acknowledged,
-            Acknowledgement::Gap | Acknowledgement::Reject => Settled::Archived,
+            Acknowledgement::Gap => Settled::Archived,
+            Acknowledgement::Reject => attempts.given_up(),
             Acknowledgement::Release => attempts.given_back(),
         }
     }
@@ -278,7 +302,14 @@ impl Intent {
         match self {
             Intent::Accept => Settled::Acknowledged,
             Intent::Gap | Intent::Reject => Settled::Archived,
+            Intent::DeadLetter => Settled::Archiving,
         }
+    }
+
+    /// True when both were the same acknowledgement: whether it has a dead letter was decided when it was first staged.
+    fn is_repeat_of(self, staged: Intent) -> bool {
+        let rejects = |intent| matches!(intent, Intent::Reject | Intent::DeadLetter);
+        self == staged || (rejects(self) && rejects(staged))
     }
 }
 
@@ -287,6 +318,7 @@ impl From<Settled> for RecordState {
         match target {
             Settled::Available => RecordState::Available,
             Settled::Acknowledged => RecordState::Acknowledged,
+            Settled::Archiving => RecordState::Archiving { letter: None },
             Settled::Archived => RecordState::Archived,
         }
     }
@@ -299,12 +331,19 @@ pub(crate) struct Attempts {
     pub(crate) delivery_count: u16,
     /// `share.delivery.count.limit`.
     pub(crate) limit: u16,
+    /// The group has a dead letter topic.
+    pub(crate) dead_letters: bool,
 }
 
 impl Attempts {
     /// Where a run goes that is given back: at the limit it is given up.
     fn given_back(self) -> Settled {
-        if self.delivery_count >= self.limit { Settled::Archived } else { Settled::Available }
+        if self.delivery_count >= self.limit { self.given_up() } else { Settled::Available }
+    }
+
+    /// Where a run goes that is given up.
+    fn given_up(self) -> Settled {
+        if self.dead_letters { Settled::Archiving } else { Settled::Archived }
     }
 }
 
@@ -325,6 +364,7 @@ impl RecordState {
             RecordState::Available
             | RecordState::Acquired { .. }
             | RecordState::Settling { .. }
+            | RecordState::Archiving { .. }
             | RecordState::TxnPending { .. } => false,
         }
     }
@@ -344,6 +384,7 @@ impl RecordState {
                 settling(*target, *write, holder.as_ref(), event)
             }
             RecordState::TxnPending { staged, write } => txn_pending(staged, write, event),
+            RecordState::Archiving { letter } => archiving(*letter, event),
             RecordState::Acknowledged | RecordState::Archived => terminal(event),
         }
     }
@@ -365,6 +406,8 @@ fn available(event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
         | Event::CloseSession { .. }
         | Event::Written { .. }
         | Event::WriteFailed { .. }
+        | Event::SendLetter { .. }
+        | Event::LetterDone { .. }
         | Event::Resolve { .. } => Ok(Transition::Same),
     }
 }
@@ -408,7 +451,11 @@ fn acquired(
                 Ok(Transition::Same)
             }
         }
-        Event::Written { .. } | Event::WriteFailed { .. } | Event::Resolve { .. } => Ok(Transition::Same),
+        Event::Written { .. }
+        | Event::WriteFailed { .. }
+        | Event::SendLetter { .. }
+        | Event::LetterDone { .. }
+        | Event::Resolve { .. } => Ok(Transition::Same),
     }
 }
 
@@ -424,7 +471,10 @@ fn settling(
         | Event::Acknowledge { .. }
         | Event::Renew { .. }
         | Event::Stage { .. } => Err(InvalidRecordState),
-        Event::ExpireLock { .. } | Event::Resolve { .. } => Ok(Transition::Same),
+        Event::ExpireLock { .. }
+        | Event::SendLetter { .. }
+        | Event::LetterDone { .. }
+        | Event::Resolve { .. } => Ok(Transition::Same),
         // The holder's session is gone: a failed write must not give the records back to it. Without an owner a
         // failed write still reaches its target in memory; only the durable delivery count lags.
         Event::CloseSession { member, .. } => match holder {
@@ -442,7 +492,7 @@ fn settling(
             // A delivery that is not counted does no harm.
             (None, Settled::Available) => Transition::To(RecordState::Available),
             // Nobody else will ask for it: the same write is repeated until it is durable.
-            (None, Settled::Acknowledged | Settled::Archived) => Transition::Same,
+            (None, Settled::Acknowledged | Settled::Archiving | Settled::Archived) => Transition::Same,
         }),
         Event::Written { .. } | Event::WriteFailed { .. } => Ok(Transition::Same),
     }
@@ -466,7 +516,8 @@ fn txn_pending(
         // The transaction's time-out is the only clock, and it outlives its member.
         Event::ExpireLock { .. } | Event::CloseSession { .. } => Ok(Transition::Same),
         Event::Stage { staged: again, write: id, .. } => {
-            if again != staged {
+            let transaction = |staged: &Staged| (staged.producer_id, staged.producer_epoch);
+            if transaction(again) != transaction(staged) || !again.intent.is_repeat_of(staged.intent) {
                 return Err(InvalidRecordState);
             }
             match stage_write {
@@ -507,7 +558,23 @@ fn txn_pending(
                 },
             },
         })),
-        Event::Resolve { .. } => Ok(Transition::Same),
+        Event::Resolve { .. } | Event::SendLetter { .. } | Event::LetterDone { .. } => Ok(Transition::Same),
+    }
+}
+
+fn archiving(own: Option<WriteId>, event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
+    match event {
+        Event::SendLetter { letter } if own.is_none() => {
+            Ok(Transition::To(RecordState::Archiving { letter: Some(*letter) }))
+        }
+        Event::LetterDone { letter, write } if own == Some(*letter) => {
+            Ok(Transition::To(RecordState::Settling {
+                target: Settled::Archived,
+                write: *write,
+                holder: None,
+            }))
+        }
+        event => terminal(event),
     }
 }
 
@@ -522,6 +589,8 @@ fn terminal(event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
         | Event::CloseSession { .. }
         | Event::Written { .. }
         | Event::WriteFailed { .. }
+        | Event::SendLetter { .. }
+        | Event::LetterDone { .. }
         | Event::Resolve { .. } => Ok(Transition::Same),
     }
 }

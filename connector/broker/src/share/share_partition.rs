@@ -9,6 +9,7 @@
 //! in record-limit mode both are strict.
 
 mod acquire;
+pub(super) mod letters;
 mod refresh;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,14 @@ pub(crate) struct Limits {
     pub(crate) delivery_count_limit: u16,
     /// `share.record.lock.duration.ms`.
     pub(crate) lock_duration: Duration,
+    /// The group has a dead letter topic (KIP-1191).
+    pub(crate) dead_letters: bool,
+}
+
+impl Limits {
+    fn attempts(&self, delivery_count: u16) -> Attempts {
+        Attempts { delivery_count, limit: self.delivery_count_limit, dead_letters: self.dead_letters }
+    }
 }
 
 /// How a fetch cuts what it acquires (KIP-1206).
@@ -137,6 +146,8 @@ pub(crate) struct SharePartition {
     last_write: u64,
     /// Failed writes of what nobody holds: without them the durable start offset would stand still.
     unsent: Vec<PendingWrite>,
+    /// There may be runs whose dead letter nobody has taken up.
+    letters_due: bool,
 }
 
 impl SharePartition {
@@ -149,6 +160,7 @@ impl SharePartition {
             next_deadline: None,
             last_write: 0,
             unsent: Vec::new(),
+            letters_due: false,
         }
     }
 
@@ -167,6 +179,10 @@ impl SharePartition {
             let state = match batch.state {
                 DurableState::Available => RecordState::Available,
                 DurableState::Acknowledged => RecordState::Acknowledged,
+                DurableState::Archiving => {
+                    partition.letters_due = true;
+                    RecordState::Archiving { letter: None }
+                }
                 DurableState::Archived => RecordState::Archived,
                 DurableState::TxnPending(_) if is_planted(Bug::StagedNotReloaded) => RecordState::Available,
                 DurableState::TxnPending(staged) => {
@@ -212,10 +228,21 @@ impl SharePartition {
             | RecordState::Available
             | RecordState::Acquired { .. }
             | RecordState::Settling { .. }
+            | RecordState::Archiving { .. }
             | RecordState::Acknowledged
             | RecordState::Archived => None,
         };
         self.window.iter().filter_map(durable).collect()
+    }
+
+    /// Records that are staged, durably or not yet.
+    pub(crate) fn pending_count(&self) -> u64 {
+        let pending = |run: &Run| matches!(run.state, RecordState::TxnPending { .. });
+        self.window
+            .iter()
+            .filter(|(_, run)| pending(run))
+            .map(|(range, _)| range.count().unsigned_abs())
+            .sum()
     }
 
     /// True when nobody holds a record and no write is on its way: the durable state says everything.
@@ -227,6 +254,7 @@ impl SharePartition {
             | RecordState::TxnPending { write: StageWrite::Durable, .. } => true,
             RecordState::Acquired { .. }
             | RecordState::Settling { .. }
+            | RecordState::Archiving { .. }
             | RecordState::TxnPending { write: StageWrite::Outstanding { .. }, .. } => false,
         })
     }
@@ -315,6 +343,7 @@ impl SharePartition {
         let intents = self.runs_of(acks, |kind| match kind {
             0 => Some(Intent::Gap),
             1 => Some(Intent::Accept),
+            3 if self.limits.dead_letters => Some(Intent::DeadLetter),
             3 => Some(Intent::Reject),
             _ => None,
         })?;
@@ -338,9 +367,14 @@ impl SharePartition {
         self.change_everywhere(&Event::CloseSession { member, write }, write)
     }
 
+    /// True when a lock may have expired.
+    pub(crate) fn may_expire(&self, now: Instant) -> bool {
+        self.next_deadline.is_some_and(|deadline| deadline <= now)
+    }
+
     /// Takes back what has been held too long. Cheap while no lock can have expired.
     pub(crate) fn expire_locks(&mut self, now: Instant) -> Option<PendingWrite> {
-        if self.next_deadline.is_none_or(|deadline| deadline > now) {
+        if !self.may_expire(now) {
             return None;
         }
         let write = self.new_write();
@@ -353,6 +387,7 @@ impl SharePartition {
                 RecordState::Available
                 | RecordState::Settling { .. }
                 | RecordState::TxnPending { .. }
+                | RecordState::Archiving { .. }
                 | RecordState::Acknowledged
                 | RecordState::Archived => None,
             })
@@ -363,6 +398,10 @@ impl SharePartition {
     /// The write is durable.
     pub(crate) fn written(&mut self, pending: &PendingWrite) {
         self.finish(pending, &Event::Written { write: pending.id });
+        self.letters_due |= pending
+            .batches
+            .iter()
+            .any(|batch| matches!(batch.state, DurableState::Archiving | DurableState::TxnPending(_)));
     }
 
     /// The write failed or its outcome is unknown: staged and acknowledged records go back to their holder with a
@@ -398,12 +437,13 @@ impl SharePartition {
         let remembered = self.markers.entry(marker.producer_id).or_insert(marker.producer_epoch);
         *remembered = (*remembered).max(marker.producer_epoch);
         let mut resolved = false;
-        let limit = self.limits.delivery_count_limit;
+        let limits = self.limits;
         for (_, run) in self.window.iter_mut() {
-            resolved |= step(run, &Event::Resolve { marker }, limit);
+            resolved |= step(run, &Event::Resolve { marker }, limits);
         }
         self.window.coalesce_all();
         self.window.advance();
+        self.letters_due |= resolved;
         resolved
     }
 
@@ -464,10 +504,9 @@ impl SharePartition {
     }
 
     fn check_all(&self, asks: &[(OffsetRange, Event<'_>)]) -> Result<(), InvalidRecordState> {
-        let limit = self.limits.delivery_count_limit;
         for (range, event) in asks {
             for (_, run) in self.window.overlapping(*range) {
-                run.state.apply(event, Attempts { delivery_count: run.delivery_count, limit })?;
+                run.state.apply(event, self.limits.attempts(run.delivery_count))?;
             }
         }
         Ok(())
@@ -475,10 +514,10 @@ impl SharePartition {
 
     /// Applies a checked event to `range` and adds what must be written to `batches`.
     fn change(&mut self, range: OffsetRange, event: &Event<'_>, batches: &mut Vec<StateBatch>) {
-        let limit = self.limits.delivery_count_limit;
+        let limits = self.limits;
         let mut deadline = None;
         self.window.update(range, |range, run| {
-            if step(run, event, limit) {
+            if step(run, event, limits) {
                 match durable_form(&run.state) {
                     Some(state) => {
                         push_batch(batches, StateBatch { range, state, delivery_count: run.delivery_count })
@@ -493,11 +532,11 @@ impl SharePartition {
     }
 
     fn change_everywhere(&mut self, event: &Event<'_>, write: WriteId) -> Option<PendingWrite> {
-        let limit = self.limits.delivery_count_limit;
+        let limits = self.limits;
         let mut batches = Vec::new();
         for (range, run) in self.window.iter_mut() {
             let was_held = held_until(&run.state).is_some();
-            if step(run, event, limit)
+            if step(run, event, limits)
                 && was_held
                 && let Some(state) = durable_form(&run.state)
             {
@@ -509,10 +548,10 @@ impl SharePartition {
     }
 
     fn finish(&mut self, pending: &PendingWrite, event: &Event<'_>) {
-        let limit = self.limits.delivery_count_limit;
+        let limits = self.limits;
         for batch in &pending.batches {
             self.window.update(batch.range, |_, run| {
-                step(run, event, limit);
+                step(run, event, limits);
             });
         }
         self.window.advance();
@@ -525,8 +564,8 @@ impl SharePartition {
 }
 
 /// Applies `event` to a run. True when the state changed or has to be written again.
-fn step(run: &mut Run, event: &Event<'_>, limit: u16) -> bool {
-    match run.state.apply(event, Attempts { delivery_count: run.delivery_count, limit }) {
+fn step(run: &mut Run, event: &Event<'_>, limits: Limits) -> bool {
+    match run.state.apply(event, limits.attempts(run.delivery_count)) {
         Ok(Transition::To(state) | Transition::Rewrite(state)) => {
             run.state = state;
             true
@@ -543,6 +582,7 @@ fn durable_form(state: &RecordState) -> Option<DurableState> {
         RecordState::TxnPending { staged, .. } => Some(DurableState::TxnPending(*staged)),
         RecordState::Available
         | RecordState::Acquired { .. }
+        | RecordState::Archiving { .. }
         | RecordState::Acknowledged
         | RecordState::Archived => None,
     }
@@ -554,6 +594,7 @@ fn held_until(state: &RecordState) -> Option<Instant> {
         RecordState::Available
         | RecordState::Settling { .. }
         | RecordState::TxnPending { .. }
+        | RecordState::Archiving { .. }
         | RecordState::Acknowledged
         | RecordState::Archived => None,
     }

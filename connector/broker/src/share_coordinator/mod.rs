@@ -20,9 +20,10 @@ use tracing::{debug, warn};
 
 use crate::cluster::SHARE_STATE_TOPIC;
 use crate::error::ErrorCode;
+use crate::features::STAGING;
 use crate::log::{Isolation, Led, Origin, Partition};
 use crate::node::Node;
-use crate::share::durable::{DurableShare, ShareKey};
+use crate::share::durable::{DurableShare, DurableState, ShareKey, StateBatch};
 use crate::share::record_state::{Marker, TxnOutcome};
 
 pub(crate) use persister::{StateWrite, read_state, write_states};
@@ -119,6 +120,28 @@ impl ShareCoordinator {
         failed.map_or(Ok(()), Err)
     }
 
+    /// Ends of transactions that the loaded shards remember.
+    pub(crate) fn remembered_markers(&self) -> u64 {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        shards.values().map(|loaded| lock(loaded).shard.marker_count()).sum()
+    }
+
+    /// Writes a snapshot of every partition that this node leads and whose log still has values of the version with
+    /// pending runs, and cuts the log before it: a reader of the old schema can read what is left.
+    pub(crate) fn snapshot_for_old_readers(&self, node: &Node) {
+        let Some(topic) = node.cluster.topics.by_name(SHARE_STATE_TOPIC) else { return };
+        for index in (0..topic.partition_count()).map(PartitionIndex) {
+            if !topic.partition(index).is_some_and(|log| needs_newer_reader(log)) {
+                continue;
+            }
+            // Another leads it, and does the same.
+            let Ok(loaded) = self.shard(node, index) else { continue };
+            if let Err(code) = lock(&loaded).cut(node.env.clock.wall_ms()) {
+                warn!(partition = %index, %code, "no snapshot for older readers: it is tried again");
+            }
+        }
+    }
+
     fn decide(
         &self,
         node: &Node,
@@ -127,7 +150,12 @@ impl ShareCoordinator {
     ) -> Result<(), ErrorCode> {
         let loaded = self.shard_of(node, key)?;
         let mut loaded = lock(&loaded);
+        // Held over the append: who lowers the level finds in the log whatever was staged before.
+        let held = node.cluster.features.hold();
         let records = decide(&loaded.shard)?;
+        if held.share_version() < STAGING && records.iter().any(Record::has_pending) {
+            return Err(ErrorCode::UnsupportedVersion);
+        }
         loaded.append(records, node.env.clock.wall_ms())
     }
 
@@ -225,6 +253,27 @@ fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
             }
         }
     }
+}
+
+/// True when a reader of Kafka's schemas would refuse a value of the log (ADR 0014). Markers of transactions are no
+/// such values.
+pub(crate) fn needs_newer_reader(log: &Partition) -> bool {
+    let batches = log.batches();
+    let data = batches.iter().filter(|batch| !batch.header.is_control());
+    data.filter_map(|batch| batch.records().ok()).any(|records| {
+        records.iter().filter_map(Result::ok).any(|record| {
+            record
+                .value
+                .is_some_and(|value| Record::is_of_newer_schema(record.key.unwrap_or_default(), value))
+        })
+    })
+}
+
+/// A share partition with staged records in the log, if there is one. Errors: CORRUPT_MESSAGE.
+pub(crate) fn pending_of(log: &Partition) -> Result<Option<ShareKey>, ErrorCode> {
+    let staged = |batch: &StateBatch| matches!(batch.state, DurableState::TxnPending(_));
+    let shard = replay(log)?;
+    Ok(shard.all().into_iter().find(|(_, share)| share.batches.iter().any(staged)).map(|(key, _)| key))
 }
 
 /// What a partition of the log says of every share partition, whoever leads it; nothing when it is damaged.

@@ -73,6 +73,22 @@ pub(crate) enum Record {
 pub(crate) struct MalformedRecord;
 
 impl Record {
+    /// True when it says that something is staged.
+    pub(crate) fn has_pending(&self) -> bool {
+        let batches = match self {
+            Record::Snapshot { share, .. } => &share.batches,
+            Record::Update { batches, .. } => batches,
+            Record::Removed { .. } | Record::Ended { .. } => return false,
+        };
+        version_of(batches) != KAFKAS
+    }
+
+    /// True for a stored value that a reader of Kafka's schemas refuses: of one of its key types, in a later version.
+    pub(crate) fn is_of_newer_schema(mut key: &[u8], mut value: &[u8]) -> bool {
+        let kind = key.try_get_i16();
+        matches!(kind, Ok(SNAPSHOT | UPDATE)) && value.try_get_i16().is_ok_and(|version| version > KAFKAS)
+    }
+
     /// Key and value as stored; no value deletes the key.
     pub(crate) fn encode(&self) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut key = Vec::with_capacity(64);

@@ -162,7 +162,10 @@ impl Shard {
     pub(crate) fn awaiting(&self, marker: &Marker) -> Vec<(ShareKey, StateEpoch)> {
         let resolves = |batch: &StateBatch| match &batch.state {
             DurableState::TxnPending(staged) => marker.resolves(staged),
-            DurableState::Available | DurableState::Acknowledged | DurableState::Archived => false,
+            DurableState::Available
+            | DurableState::Acknowledged
+            | DurableState::Archiving
+            | DurableState::Archived => false,
         };
         self.shares
             .iter()
@@ -229,6 +232,11 @@ impl Shard {
         shares.chain(self.markers.values().map(|marker| Record::Ended { marker: *marker })).collect()
     }
 
+    /// Markers that are remembered.
+    pub(crate) fn marker_count(&self) -> u64 {
+        self.markers.len() as u64
+    }
+
     /// Marker epoch remembered for a producer.
     #[cfg(test)]
     pub(crate) fn marker_epoch(
@@ -257,7 +265,7 @@ impl Share {
     /// again what is done: a write that was late, and overtaken by another of its leader.
     fn conflicts_with(&self, batch: &StateBatch) -> bool {
         let reopens = match batch.state {
-            DurableState::Available | DurableState::TxnPending(_) => true,
+            DurableState::Available | DurableState::Archiving | DurableState::TxnPending(_) => true,
             DurableState::Acknowledged | DurableState::Archived => false,
         };
         if reopens && self.start_offset.is_some_and(|start| batch.range.first < start) {
@@ -266,6 +274,8 @@ impl Share {
         self.overlapping(batch.range).any(|run| match run.state {
             DurableState::TxnPending(_) => run.state != batch.state,
             DurableState::Acknowledged | DurableState::Archived => reopens,
+            // Its dead letter may be written already; the same again is a repeat.
+            DurableState::Archiving => reopens && batch.state != DurableState::Archiving,
             DurableState::Available => false,
         })
     }

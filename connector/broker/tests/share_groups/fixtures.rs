@@ -108,6 +108,19 @@ impl Cluster {
         cluster
     }
 
+    /// A broker as it is, with its topic not made anew.
+    pub(crate) async fn connect(config: BrokerConfig) -> Self {
+        let env = Env::system();
+        let broker = Broker::builder(env.clone()).config(config).start().await.unwrap();
+        let admin = Connection::open(broker.address(), &env).await;
+        Cluster { env, broker, admin, topic_id: Uuid::nil() }
+    }
+
+    /// Another connection.
+    pub(crate) async fn open(&self) -> Connection {
+        Connection::open(self.broker.address(), &self.env).await
+    }
+
     pub(crate) async fn alter_group(&mut self, configs: &[(&str, &str)]) {
         const GROUP_RESOURCE: i8 = 32;
         let configs = configs.iter().map(|(name, value)| {

@@ -90,6 +90,7 @@ impl Remains {
                     MemoryStateView::Acquired { .. }
                     | MemoryStateView::Settling
                     | MemoryStateView::Staging(_)
+                    | MemoryStateView::Archiving
                     | MemoryStateView::TxnPending(_) => true,
                     MemoryStateView::Available
                     | MemoryStateView::Acknowledged

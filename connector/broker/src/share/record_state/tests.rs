@@ -19,6 +19,7 @@ enum Expect {
     PendingOutstanding(Option<TxnOutcome>),
     PendingDurable,
     Acknowledged,
+    Archiving(bool),
     Archived,
 }
 
@@ -85,6 +86,7 @@ impl Fixture {
                     Expect::PendingOutstanding(resolved)
                 }
                 RecordState::Acknowledged => Expect::Acknowledged,
+                RecordState::Archiving { letter } => Expect::Archiving(letter.is_some()),
                 RecordState::Archived => Expect::Archived,
             },
         }
@@ -119,11 +121,25 @@ impl Fixture {
             ("commit", marker(4, TxnOutcome::Commit)),
             ("abort", marker(4, TxnOutcome::Abort)),
             ("marker of an older epoch", marker(3, TxnOutcome::Commit)),
+            ("send letter", Event::SendLetter { letter: WRITE }),
+            ("letter done", Event::LetterDone { letter: WRITE, write: OTHER_WRITE }),
+            ("other letter done", Event::LetterDone { letter: OTHER_WRITE, write: OTHER_WRITE }),
         ]
     }
 
-    fn check(&self, name: &str, state: &RecordState, delivery_count: u16, expected: [Expect; 23]) {
-        let attempts = Attempts { delivery_count, limit: 5 };
+    fn check(&self, name: &str, state: &RecordState, delivery_count: u16, expected: [Expect; 26]) {
+        self.check_with(false, name, state, delivery_count, expected);
+    }
+
+    fn check_with(
+        &self,
+        dead_letters: bool,
+        name: &str,
+        state: &RecordState,
+        delivery_count: u16,
+        expected: [Expect; 26],
+    ) {
+        let attempts = Attempts { delivery_count, limit: 5, dead_letters };
         for ((event_name, event), expected) in self.events().into_iter().zip(expected) {
             let found = self.observe(state.apply(&event, attempts));
             assert_eq!(found, expected, "{name} on {event_name}");
@@ -142,6 +158,7 @@ fn available_records_can_only_be_acquired_or_skipped() {
         Refused, Refused, Same, Same, Same, Same,
         Refused, Refused, Refused,
         Same, Same, Same, Same, Same, Same, Same,
+        Same, Same, Same,
     ];
     Fixture::new().check("available", &RecordState::Available, 5, expected);
 }
@@ -160,6 +177,7 @@ fn acquired_records_obey_their_holder_and_the_clock() {
             AcquiredAnew, Refused, Same, Settling(given_back, false), Settling(given_back, false), Same,
             PendingOutstanding(None), PendingOutstanding(None), Refused,
             Same, Same, Same, Same, Same, Same, Same,
+            Same, Same, Same,
         ];
         fixture.check("acquired", &fixture.acquired(), delivery_count, expected);
     }
@@ -171,6 +189,7 @@ fn settling_records_wait_for_their_own_write() {
     let cases = [
         (Settled::Available, Expect::Available, Expect::Available),
         (Settled::Acknowledged, Expect::Acknowledged, Same),
+        (Settled::Archiving, Expect::Archiving(false), Same),
         (Settled::Archived, Expect::Archived, Same),
     ];
     for (target, written, failed_without_owner) in cases {
@@ -183,6 +202,7 @@ fn settling_records_wait_for_their_own_write() {
                 Refused, Refused, Same, Same, on_close, Same,
                 Refused, Refused, Refused,
                 clone_of(&written), Same, on_failure, Same, Same, Same, Same,
+                Same, Same, Same,
             ];
             fixture.check("settling", &fixture.settling(target, owned), 5, expected);
         }
@@ -193,6 +213,7 @@ fn clone_of(expect: &Expect) -> Expect {
     match expect {
         Expect::Available => Expect::Available,
         Expect::Acknowledged => Expect::Acknowledged,
+        Expect::Archiving(sent) => Expect::Archiving(*sent),
         Expect::Archived => Expect::Archived,
         Same => Same,
         other => panic!("no end of a write: {other:?}"),
@@ -202,7 +223,13 @@ fn clone_of(expect: &Expect) -> Expect {
 #[test]
 fn staged_records_wait_for_the_marker_and_an_abort_never_archives() {
     let fixture = Fixture::new();
-    for (intent, committed) in [(Intent::Accept, Expect::Acknowledged), (Intent::Reject, Expect::Archived)] {
+    let cases = [
+        (Intent::Accept, Expect::Acknowledged),
+        (Intent::Reject, Expect::Archived),
+        // Staging the same REJECT again is a repeat, also when the group has lost its dead letter topic meanwhile.
+        (Intent::DeadLetter, Expect::Archiving(false)),
+    ];
+    for (intent, committed) in cases {
         let (again_accept, again_reject) =
             if intent == Intent::Accept { (Same, Refused) } else { (Refused, Same) };
         #[rustfmt::skip]
@@ -211,6 +238,7 @@ fn staged_records_wait_for_the_marker_and_an_abort_never_archives() {
             Refused, Refused, Same, Same, Same, Same,
             again_accept, again_reject, Refused,
             Same, Same, Same, Same, committed, Expect::Available, Same,
+            Same, Same, Same,
         ];
         fixture.check("txn pending, durable", &fixture.durable(intent), 5, expected);
     }
@@ -222,6 +250,7 @@ fn staged_records_wait_for_the_marker_and_an_abort_never_archives() {
             // The repeat of the same stage succeeds whoever sends it: the records have left their holder.
             Refused, Refused, Same,
             Same, Same, Same, Same, Expect::Archived, Expect::Available, Same,
+            Same, Same, Same,
         ];
         expected
     });
@@ -243,6 +272,7 @@ fn a_marker_that_overtakes_the_stage_write_is_applied_when_the_write_is_done() {
             Rewrite, Refused, Refused,
             written, Same, AcquiredAnew, Same,
             PendingOutstanding(Some(TxnOutcome::Commit)), PendingOutstanding(Some(TxnOutcome::Abort)), Same,
+            Same, Same, Same,
         ];
         fixture.check(
             "txn pending, outstanding",
@@ -262,7 +292,56 @@ fn nothing_leaves_an_end_state() {
             Refused, Refused, Same, Same, Same, Same,
             Refused, Refused, Refused,
             Same, Same, Same, Same, Same, Same, Same,
+            Same, Same, Same,
         ];
         Fixture::new().check("terminal", &state, 5, expected);
+    }
+}
+
+#[test]
+fn with_a_dead_letter_topic_what_is_given_up_waits_for_its_letter() {
+    let fixture = Fixture::new();
+    for (delivery_count, given_back) in [(4, Settled::Available), (5, Settled::Archiving)] {
+        #[rustfmt::skip]
+        let expected = [
+            Refused, Refused,
+            Settling(Settled::Archived, true), Settling(Settled::Acknowledged, true),
+            Settling(given_back, true), Settling(Settled::Archiving, true), Refused,
+            AcquiredAnew, Refused, Same, Settling(given_back, false), Settling(given_back, false), Same,
+            PendingOutstanding(None), PendingOutstanding(None), Refused,
+            Same, Same, Same, Same, Same, Same, Same,
+            Same, Same, Same,
+        ];
+        fixture.check_with(true, "acquired", &fixture.acquired(), delivery_count, expected);
+    }
+    // Aborted data and gaps are given up by nobody: they have no letter.
+    #[rustfmt::skip]
+    let expected = [
+        AcquiredAnew, Settling(Settled::Archived, false),
+        Refused, Refused, Refused, Refused, Refused,
+        Refused, Refused, Same, Same, Same, Same,
+        Refused, Refused, Refused,
+        Same, Same, Same, Same, Same, Same, Same,
+        Same, Same, Same,
+    ];
+    fixture.check_with(true, "available", &RecordState::Available, 5, expected);
+}
+
+#[test]
+fn archiving_records_are_moved_by_their_own_letter_only() {
+    for (letter, sent, done) in [
+        (None, Expect::Archiving(true), Same),
+        (Some(WRITE), Same, Settling(Settled::Archived, false)),
+        (Some(WriteId(3)), Same, Same),
+    ] {
+        #[rustfmt::skip]
+        let expected = [
+            Refused, Refused, Refused, Refused, Refused, Refused, Refused,
+            Refused, Refused, Same, Same, Same, Same,
+            Refused, Refused, Refused,
+            Same, Same, Same, Same, Same, Same, Same,
+            sent, done, Same,
+        ];
+        Fixture::new().check_with(true, "archiving", &RecordState::Archiving { letter }, 5, expected);
     }
 }

@@ -62,9 +62,9 @@ impl SharePartition {
             }
             let Some(range) = taken.clip(range) else { return };
             let event = Event::Acquire { member, lock_deadline };
-            let limit = self.limits.delivery_count_limit;
+            let limits = self.limits;
             self.window.update(range, |range, run| {
-                if step(run, &event, limit) {
+                if step(run, &event, limits) {
                     run.delivery_count = run.delivery_count.saturating_add(1);
                     taken.add(range, run.delivery_count);
                 }

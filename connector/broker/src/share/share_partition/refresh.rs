@@ -19,16 +19,17 @@ impl SharePartition {
                     producer_epoch: ProducerEpoch(staged.producer_epoch.0.saturating_add(1)),
                     outcome,
                 };
-                let limit = self.limits.delivery_count_limit;
+                let limits = self.limits;
                 self.window.update(part, |_, run| {
                     let same = RecordState::TxnPending { staged: *staged, write: StageWrite::Durable };
                     if run.state == same {
-                        resolved |= step(run, &Event::Resolve { marker }, limit);
+                        resolved |= step(run, &Event::Resolve { marker }, limits);
                     }
                 });
             }
         }
         self.window.advance();
+        self.letters_due |= resolved;
         resolved
     }
 }
@@ -58,7 +59,9 @@ fn ended_parts(
         match batch.state {
             DurableState::TxnPending(still) if still == *staged => {}
             DurableState::TxnPending(_) | DurableState::Available => parts.push((part, TxnOutcome::Abort)),
-            DurableState::Acknowledged | DurableState::Archived => parts.push((part, TxnOutcome::Commit)),
+            DurableState::Acknowledged | DurableState::Archiving | DurableState::Archived => {
+                parts.push((part, TxnOutcome::Commit))
+            }
         }
         at = part.last.next();
     }
@@ -128,8 +131,12 @@ mod tests {
     #[test]
     fn a_delayed_read_resolves_only_what_was_pending_when_it_began() {
         let now = Clock::system().now();
-        let limits =
-            Limits { max_record_locks: 100, delivery_count_limit: 5, lock_duration: Duration::from_secs(30) };
+        let limits = Limits {
+            max_record_locks: 100,
+            delivery_count_limit: 5,
+            lock_duration: Duration::from_secs(30),
+            dead_letters: false,
+        };
         let (mut partition, alice) = (SharePartition::new(Offset(0), limits), MemberId::new("alice"));
         let log = [LogBatch { range: range(0, 9), aborted: false }];
         let types = [1];

@@ -7,8 +7,12 @@ use sharestream_base::Clock;
 use super::super::record_state::TxnOutcome;
 use super::*;
 
-const LIMITS: Limits =
-    Limits { max_record_locks: 100, delivery_count_limit: 3, lock_duration: Duration::from_secs(30) };
+const LIMITS: Limits = Limits {
+    max_record_locks: 100,
+    delivery_count_limit: 3,
+    lock_duration: Duration::from_secs(30),
+    dead_letters: false,
+};
 const PRODUCER: (ProducerId, ProducerEpoch) = (ProducerId(9), ProducerEpoch(4));
 
 fn range(first: i64, last: i64) -> OffsetRange {

@@ -147,7 +147,9 @@ impl History {
             let done = match run.state {
                 DurableStateView::Acknowledged => Some(Done::Acknowledged),
                 DurableStateView::Archived => Some(Done::Archived),
-                DurableStateView::Available | DurableStateView::TxnPending(_) => None,
+                DurableStateView::Available
+                | DurableStateView::Archiving
+                | DurableStateView::TxnPending(_) => None,
             };
             // What a run says of offsets below the start offset does not count any more.
             let first = usize::try_from(run.first.0).unwrap_or(0).max(below);

@@ -6,8 +6,12 @@ use sharestream_base::Clock;
 use super::super::super::record_state::{Settled, TxnOutcome};
 use super::*;
 
-const LIMITS: Limits =
-    Limits { max_record_locks: 24, delivery_count_limit: 2, lock_duration: Duration::from_secs(10) };
+const LIMITS: Limits = Limits {
+    max_record_locks: 24,
+    delivery_count_limit: 2,
+    lock_duration: Duration::from_secs(10),
+    dead_letters: false,
+};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Cell {
@@ -193,6 +197,8 @@ impl Model {
             (TxnOutcome::Abort, _) => Cell::Available,
             (TxnOutcome::Commit, Intent::Accept) => Cell::Done(Settled::Acknowledged),
             (TxnOutcome::Commit, Intent::Gap | Intent::Reject) => Cell::Done(Settled::Archived),
+            // Not in this model: its group has no dead letter topic.
+            (TxnOutcome::Commit, Intent::DeadLetter) => Cell::Done(Settled::Archiving),
         }
     }
 
@@ -239,6 +245,7 @@ fn cell_of(state: &RecordState, members: &[MemberId]) -> Cell {
             Cell::Pending(staged.producer_epoch.0, staged.intent, outstanding)
         }
         RecordState::Acknowledged => Cell::Done(Settled::Acknowledged),
+        RecordState::Archiving { .. } => Cell::Done(Settled::Archiving),
         RecordState::Archived => Cell::Done(Settled::Archived),
     }
 }
