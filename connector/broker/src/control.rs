@@ -24,6 +24,7 @@ use tracing::warn;
 
 use crate::broker_cluster::BrokerCluster;
 use crate::error::{Error, Result};
+use crate::metrics::NodeMetrics;
 
 /// Longest line in either direction, in bytes.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -38,6 +39,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 pub enum Command {
     /// Nodes, and how much each leads.
     Status,
+    /// What each running node counts.
+    Metrics,
     /// See [`BrokerCluster::move_leader`].
     MoveLeader {
         /// Topic by name; the broker's own ones move coordinators.
@@ -80,7 +83,7 @@ pub enum Command {
 }
 
 /// What is answered.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// It is done.
     pub ok: bool,
@@ -96,6 +99,9 @@ pub struct Reply {
     /// Of `status`: every node, by id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeStatus>,
+    /// Of `metrics`: every running node, by id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<NodeMetrics>,
     /// Of `status`: partitions that nobody leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaderless: Option<usize>,
@@ -128,6 +134,7 @@ impl Reply {
 pub async fn execute(cluster: &BrokerCluster, command: &Command) -> Reply {
     let result = match command {
         Command::Status => return status(cluster),
+        Command::Metrics => return Reply { metrics: cluster.metrics(), ..Reply::done() },
         Command::MoveLeader { topic, partition, node } => {
             match cluster.move_leader(topic, PartitionIndex(*partition), NodeId(*node)) {
                 Ok(epoch) => return Reply { leader_epoch: Some(epoch.0), ..Reply::done() },

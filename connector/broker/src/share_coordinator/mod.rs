@@ -19,6 +19,7 @@ use sharestream_wire::records::{BatchBuilder, BatchMeta};
 use tracing::{debug, warn};
 
 use crate::cluster::SHARE_STATE_TOPIC;
+use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::features::STAGING;
 use crate::log::{Isolation, Led, Origin, Partition};
@@ -49,6 +50,14 @@ struct Loaded {
     builder: BatchBuilder,
     /// Outcomes that are final but whose leaders have not confirmed them: pushed again when the marker is repeated.
     unconfirmed: Vec<(ShareKey, StateEpoch, Marker)>,
+    /// How long markers are remembered.
+    remember_ms: i64,
+}
+
+/// Longer than any transaction and than any idle transactional id, in milliseconds.
+fn remember_ms(config: &BrokerConfig) -> i64 {
+    let longest = config.transactional_id_expiration.max(2 * config.transaction_timeout_max);
+    i64::try_from(longest.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl ShareCoordinator {
@@ -98,8 +107,9 @@ impl ShareCoordinator {
         let unconfirmed = {
             let mut loaded = lock(&loaded);
             let touched = loaded.shard.awaiting(&marker);
-            let records = loaded.shard.decide_complete(marker);
-            loaded.append(records, node.env.clock.wall_ms())?;
+            let now_ms = node.env.clock.wall_ms();
+            let records = loaded.shard.decide_complete(marker, now_ms);
+            loaded.append(records, now_ms)?;
             loaded.unconfirmed.extend(touched.into_iter().map(|(key, epoch)| (key, epoch, marker)));
             let own =
                 |(_, _, known): &&(ShareKey, StateEpoch, Marker)| known.producer_id == marker.producer_id;
@@ -176,7 +186,7 @@ impl ShareCoordinator {
         {
             return Ok(Arc::clone(loaded));
         }
-        let loaded = Arc::new(Mutex::new(Loaded::load(led)?));
+        let loaded = Arc::new(Mutex::new(Loaded::load(led, remember_ms(&node.config))?));
         shards.insert(index, Arc::clone(&loaded));
         Ok(loaded)
     }
@@ -184,9 +194,9 @@ impl ShareCoordinator {
 
 impl Loaded {
     /// What the log says.
-    fn load(led: Led) -> Result<Loaded, ErrorCode> {
+    fn load(led: Led, remember_ms: i64) -> Result<Loaded, ErrorCode> {
         let shard = replay(&led)?;
-        Ok(Loaded { led, shard, builder: BatchBuilder::new(), unconfirmed: Vec::new() })
+        Ok(Loaded { led, shard, builder: BatchBuilder::new(), unconfirmed: Vec::new(), remember_ms })
     }
 
     /// Appends and replays. A shard that has grown many updates is snapshot, and its log cut before that.
@@ -210,7 +220,7 @@ impl Loaded {
 
     /// Writes a snapshot and cuts the log before it.
     fn cut(&mut self, now_ms: i64) -> Result<(), ErrorCode> {
-        let snapshot = self.shard.snapshot();
+        let snapshot = self.shard.snapshot(now_ms, self.remember_ms);
         let first = self.store(&snapshot, now_ms)?;
         self.led.delete_before(first).map(|_| ())
     }

@@ -27,7 +27,9 @@ const KAFKAS: i16 = 0;
 /// Kafka's version with the fields of pending runs.
 const WITH_PENDING: i16 = 1;
 /// Version of our own record.
-const ENDED_VERSION: i16 = 0;
+const ENDED_VERSION: i16 = 1;
+/// Our own record as it was before it had a time.
+const ENDED_WITHOUT_TIME: i16 = 0;
 /// Stands for a time that is not kept.
 const NO_TIMESTAMP: i64 = -1;
 /// Fewest bytes of a batch: version 0 without tagged fields.
@@ -64,6 +66,8 @@ pub(crate) enum Record {
     Ended {
         /// The marker.
         marker: Marker,
+        /// When it came, in Unix milliseconds; none in records of older builds.
+        ended_ms: Option<i64>,
     },
 }
 
@@ -119,12 +123,15 @@ impl Record {
                 put_key(&mut key, SNAPSHOT, share_key);
                 return (key, None);
             }
-            Record::Ended { marker } => {
+            Record::Ended { marker, ended_ms } => {
                 key.put_i16(ENDED);
                 key.put_i64(marker.producer_id.0);
-                value.put_i16(ENDED_VERSION);
+                value.put_i16(if ended_ms.is_some() { ENDED_VERSION } else { ENDED_WITHOUT_TIME });
                 value.put_i16(marker.producer_epoch.0);
                 value.put_u8(u8::from(marker.outcome == TxnOutcome::Commit));
+                if let Some(ended_ms) = ended_ms {
+                    value.put_i64(*ended_ms);
+                }
             }
         }
         (key, Some(value))
@@ -163,17 +170,20 @@ impl Record {
                 let start_offset = get_offset(&mut value)?;
                 Record::Update { key, leader_epoch, start_offset, batches: get_batches(&mut value, version)? }
             }
-            (ENDED, ENDED_VERSION) => Record::Ended {
-                marker: Marker {
-                    producer_id: ProducerId(key.try_get_i64().map_err(malformed)?),
-                    producer_epoch: ProducerEpoch(value.try_get_i16().map_err(malformed)?),
-                    outcome: match value.try_get_u8().map_err(malformed)? {
-                        0 => TxnOutcome::Abort,
-                        1 => TxnOutcome::Commit,
-                        _ => return Err(MalformedRecord),
-                    },
-                },
-            },
+            (ENDED, ENDED_WITHOUT_TIME | ENDED_VERSION) => {
+                let producer_id = ProducerId(key.try_get_i64().map_err(malformed)?);
+                let producer_epoch = ProducerEpoch(value.try_get_i16().map_err(malformed)?);
+                let outcome = match value.try_get_u8().map_err(malformed)? {
+                    0 => TxnOutcome::Abort,
+                    1 => TxnOutcome::Commit,
+                    _ => return Err(MalformedRecord),
+                };
+                let ended_ms = match version {
+                    ENDED_VERSION => Some(value.try_get_i64().map_err(malformed)?),
+                    _ => None,
+                };
+                Record::Ended { marker: Marker { producer_id, producer_epoch, outcome }, ended_ms }
+            }
             _ => return Err(MalformedRecord),
         };
         if key.is_empty() && value.is_empty() { Ok(record) } else { Err(MalformedRecord) }

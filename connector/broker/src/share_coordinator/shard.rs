@@ -44,8 +44,8 @@ struct Share {
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     shares: BTreeMap<ShareKey, Share>,
-    /// Highest marker of each producer id.
-    markers: BTreeMap<ProducerId, Marker>,
+    /// Highest marker of each producer id, and when it came, in Unix milliseconds.
+    markers: BTreeMap<ProducerId, (Marker, Option<i64>)>,
     updates_since_snapshot: usize,
 }
 
@@ -72,7 +72,7 @@ impl Shard {
         }
         for batch in &write.batches {
             if let DurableState::TxnPending(staged) = batch.state
-                && self.markers.get(&staged.producer_id).is_some_and(|marker| marker.resolves(&staged))
+                && self.markers.get(&staged.producer_id).is_some_and(|(marker, _)| marker.resolves(&staged))
                 && !is_planted(Bug::StageAfterMarker)
             {
                 return Err(ErrorCode::InvalidProducerEpoch);
@@ -151,10 +151,10 @@ impl Shard {
     }
 
     /// A transaction ended. A repeat needs no record.
-    pub(crate) fn decide_complete(&self, marker: Marker) -> Vec<Record> {
+    pub(crate) fn decide_complete(&self, marker: Marker, now_ms: i64) -> Vec<Record> {
         match self.markers.get(&marker.producer_id) {
-            Some(known) if known.producer_epoch >= marker.producer_epoch => Vec::new(),
-            Some(_) | None => vec![Record::Ended { marker }],
+            Some((known, _)) if known.producer_epoch >= marker.producer_epoch => Vec::new(),
+            Some(_) | None => vec![Record::Ended { marker, ended_ms: Some(now_ms) }],
         }
     }
 
@@ -206,11 +206,12 @@ impl Shard {
             Record::Removed { key } => {
                 self.shares.remove(&key);
             }
-            Record::Ended { marker } => {
+            Record::Ended { marker, ended_ms } => {
                 self.updates_since_snapshot += 1;
-                let known = self.markers.entry(marker.producer_id).or_insert(marker);
-                if known.producer_epoch < marker.producer_epoch {
-                    *known = marker;
+                let known = self.markers.entry(marker.producer_id).or_insert((marker, ended_ms));
+                // The same again is from a snapshot, which may have given it a time.
+                if known.0.producer_epoch <= marker.producer_epoch {
+                    *known = (marker, ended_ms);
                 }
                 for share in self.shares.values_mut() {
                     share.resolve(marker);
@@ -224,12 +225,22 @@ impl Shard {
         self.updates_since_snapshot >= UPDATES_PER_SNAPSHOT
     }
 
-    /// Records that say everything; what lies before them in the log is not needed any more.
-    pub(crate) fn snapshot(&mut self) -> Vec<Record> {
+    /// Records that say everything; what lies before them in the log is not needed any more. Markers that came more
+    /// than `remember_ms` ago are forgotten (B-FORGET): a stage that late is not on its way any more, and its producer
+    /// is fenced or expired at the transaction coordinator, which every new stage asks first.
+    pub(crate) fn snapshot(&mut self, now_ms: i64, remember_ms: i64) -> Vec<Record> {
         self.updates_since_snapshot = 0;
+        // One of an older build counts from now on.
+        self.markers.values_mut().for_each(|(_, ended_ms)| *ended_ms = ended_ms.or(Some(now_ms)));
+        self.markers.retain(|_, (_, ended_ms)| {
+            ended_ms.is_none_or(|ended_ms| now_ms.saturating_sub(ended_ms) <= remember_ms)
+        });
         let shares = self.shares.iter();
         let shares = shares.map(|(key, share)| Record::Snapshot { key: key.clone(), share: share.durable() });
-        shares.chain(self.markers.values().map(|marker| Record::Ended { marker: *marker })).collect()
+        let markers = self.markers.values();
+        let markers =
+            markers.map(|(marker, ended_ms)| Record::Ended { marker: *marker, ended_ms: *ended_ms });
+        shares.chain(markers).collect()
     }
 
     /// Markers that are remembered.
@@ -243,7 +254,7 @@ impl Shard {
         &self,
         producer_id: ProducerId,
     ) -> Option<sharestream_base::ids::ProducerEpoch> {
-        self.markers.get(&producer_id).map(|marker| marker.producer_epoch)
+        self.markers.get(&producer_id).map(|(marker, _)| marker.producer_epoch)
     }
 }
 

@@ -36,7 +36,7 @@ fn a_new_coordinator_knows_what_is_pending_what_ended_and_whom_to_refuse() {
     let place = Place { topic, topic_id, index: PartitionIndex(0) };
     let log = Arc::new(Partition::new(place, NodeId(1), 1_000_000, Stored::default()));
     log.lead(Some(NodeId(1)));
-    let mut live = Loaded::load(log.led_by(NodeId(1)).unwrap()).unwrap();
+    let mut live = Loaded::load(log.led_by(NodeId(1)).unwrap(), i64::MAX).unwrap();
     let created = live.shard.decide_initialize(&key(), StateEpoch(0), Some(Offset(0))).unwrap();
     live.append(created, 1).unwrap();
     for round in 0..ROUNDS {
@@ -48,7 +48,7 @@ fn a_new_coordinator_knows_what_is_pending_what_ended_and_whom_to_refuse() {
             producer_epoch: ProducerEpoch(epoch + 1),
             outcome: TxnOutcome::Commit,
         };
-        let ended = live.shard.decide_complete(marker);
+        let ended = live.shard.decide_complete(marker, 1);
         live.append(ended, 1).unwrap();
     }
     let last = i16::try_from(ROUNDS).unwrap();
@@ -59,7 +59,7 @@ fn a_new_coordinator_knows_what_is_pending_what_ended_and_whom_to_refuse() {
     assert!(ends.log_start > Offset(0), "snapshots cut the log");
     assert!(ends.high_watermark.0 - ends.log_start.0 < 1_000);
     log.lead(Some(NodeId(2)));
-    let recovered = Loaded::load(log.led_by(NodeId(2)).unwrap()).unwrap();
+    let recovered = Loaded::load(log.led_by(NodeId(2)).unwrap(), i64::MAX).unwrap();
     let share = recovered.shard.read(&key()).unwrap();
     assert_eq!(Some(&share), live.shard.read(&key()).as_ref());
     assert_eq!(share.start_offset, Some(Offset(ROUNDS * 10)));

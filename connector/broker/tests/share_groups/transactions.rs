@@ -222,3 +222,23 @@ async fn many_commits_in_a_row_leave_nothing_behind() {
     }
     cluster.broker.shutdown().await;
 }
+
+#[tokio::test]
+async fn metrics_count_what_is_staged_and_no_lock_takes_it_back() {
+    let mut cluster = Cluster::start(1, &[("share.record.lock.duration.ms", "100")]).await;
+    let member = acquired(&mut cluster, 1).await;
+    let mut transaction = cluster.transaction("job-0", LONG).await;
+    assert_eq!(transaction.stage(&member, &[(0, 0, 6, 1)]).await, 0);
+    let seen = cluster.broker.cluster().metrics()[0];
+    assert_eq!((seen.txn_pending_records_count, seen.txn_share_acknowledge_request_latency_ms.count), (7, 1));
+    assert!(seen.txn_share_acknowledge_request_latency_ms.max_ms > 0.0);
+    cluster.env.clock.sleep(Duration::from_millis(300)).await;
+    transaction.end(true).await;
+    eventually_start_offset(&mut cluster, 0, 7).await;
+    let seen = cluster.broker.cluster().metrics()[0];
+    assert_eq!((seen.txn_pending_records_count, seen.txn_pending_lock_expired_count), (0, 0));
+    assert_eq!(seen.txn_remembered_markers_count, 1);
+    let text = cluster.broker.cluster().metrics_text();
+    assert!(text.contains("kafka_server_ShareGroupMetrics_TxnPendingRecordsCount{node=\"1\"} 0\n"), "{text}");
+    cluster.broker.shutdown().await;
+}

@@ -81,18 +81,18 @@ fn commit_finalises_by_intent_and_abort_makes_available() {
         apply(&mut shard, records);
         assert_eq!(shard.awaiting(&marker(4, outcome)), [(key(0), StateEpoch(0))]);
         assert_eq!(shard.awaiting(&marker(3, outcome)), []);
-        let records = shard.decide_complete(marker(4, outcome));
+        let records = shard.decide_complete(marker(4, outcome), 1);
         apply(&mut shard, records);
         let share = shard.read(&key(0)).unwrap();
         assert_eq!((share.start_offset, share.batches), expected);
-        assert_eq!(shard.decide_complete(marker(4, outcome)), [], "a repeat needs no record");
+        assert_eq!(shard.decide_complete(marker(4, outcome), 1), [], "a repeat needs no record");
     }
 }
 
 #[test]
 fn a_stage_below_a_remembered_marker_is_refused_even_without_anything_pending() {
     let mut shard = started();
-    let records = shard.decide_complete(marker(4, TxnOutcome::Abort));
+    let records = shard.decide_complete(marker(4, TxnOutcome::Abort), 1);
     apply(&mut shard, records);
     assert_eq!(shard.marker_epoch(ProducerId(7)), Some(ProducerEpoch(4)));
     let late = write(vec![batch(0, 9, pending(3, Intent::Accept))]);
@@ -171,16 +171,16 @@ proptest! {
         let mut live = started();
         let records = live.decide_initialize(&key(1), StateEpoch(0), Some(Offset(5))).unwrap();
         apply(&mut live, records);
-        let mut log = live.snapshot();
+        let mut log = live.snapshot(1, i64::MAX);
         for op in ops {
             let decided = match op {
                 Op::Write { partition, first, count, state } => {
                     live.decide_write(&key(partition), write(vec![batch(first, first + count - 1, state)]))
                 }
-                Op::Complete(marker) => Ok(live.decide_complete(marker)),
+                Op::Complete(marker) => Ok(live.decide_complete(marker, 1)),
                 Op::Remove(partition) => live.decide_remove(&key(partition)),
                 Op::Snapshot => {
-                    log = live.snapshot();
+                    log = live.snapshot(1, i64::MAX);
                     Ok(Vec::new())
                 }
             };
@@ -199,4 +199,28 @@ proptest! {
         }
         prop_assert_eq!(recovered.marker_epoch(ProducerId(7)), live.marker_epoch(ProducerId(7)));
     }
+}
+
+#[test]
+fn a_marker_is_remembered_for_its_time_and_forgotten_at_the_next_snapshot() {
+    let remembered = |shard: &Shard| shard.marker_epoch(ProducerId(7)).is_some();
+    let mut shard = Shard::default();
+    for record in shard.decide_complete(marker(4, TxnOutcome::Commit), 1_000) {
+        shard.replay(record);
+    }
+    let log = shard.snapshot(1_500, 500);
+    assert!(remembered(&shard), "its time is not over");
+    // Snapshots and new leaders do not make it younger.
+    let mut next = Shard::default();
+    log.into_iter().for_each(|record| next.replay(record));
+    assert!(remembered(&next));
+    assert_eq!(next.snapshot(1_501, 500), []);
+    assert!(!remembered(&next) && next.marker_count() == 0);
+    // One of an older build has no time: it counts from the first snapshot on.
+    let old = Record::Ended { marker: marker(4, TxnOutcome::Abort), ended_ms: None };
+    let (key, value) = old.encode();
+    assert_eq!(Record::decode(&key, value.as_deref()), Ok(old.clone()));
+    next.replay(old);
+    assert_eq!(next.snapshot(9_000, 500).len(), 1);
+    assert_eq!(next.snapshot(9_501, 500), []);
 }
