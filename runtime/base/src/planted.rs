@@ -87,8 +87,8 @@ bugs! {
     /// Ledger, rule 5: success of InitProducerId on another's transaction counts as its abort. Its commit marker may be
     /// written and not yet read.
     FenceCountedAsAbort = "fence-counted-as-abort";
-    /// Ledger, rule 6: earlier claims of the own transactional id are not looked at. A record that comes again after its
-    /// commit is committed again.
+    /// Ledger, rule 6: of each transactional id only the newest committed claim counts. A record of an earlier one that
+    /// comes again is committed again.
     OwnClaimsSkipped = "own-claims-skipped";
     /// Ledger, rule 7: after a start the outcome partition is read from its end. What was decided before is not known.
     LedgerReadFromEnd = "ledger-read-from-end";

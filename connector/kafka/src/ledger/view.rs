@@ -364,10 +364,24 @@ impl View {
                 claim.decisions.forget_below(floor.source(), floor.floor);
             }
             self.committed.overlay(&claim.decisions);
-            self.newest.insert(claim.transactional_id.clone(), position);
+            let before = self.newest.insert(claim.transactional_id.clone(), position);
             if claim.decisions.is_empty() {
                 self.cover_claim(position);
             }
+            if is_planted(Bug::OwnClaimsSkipped)
+                && let Some(before) = before
+            {
+                self.forget_claim(before);
+            }
+        }
+    }
+
+    /// What a mistake would do (rule 6): an earlier claim of a transactional id counts no more.
+    fn forget_claim(&mut self, position: Offset) {
+        self.claims.remove(&position);
+        self.committed = Decisions::new();
+        for claim in self.claims.values().filter(|claim| claim.fate == Fate::Committed) {
+            self.committed.overlay(&claim.decisions);
         }
     }
 

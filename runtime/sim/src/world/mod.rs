@@ -204,7 +204,7 @@ impl World {
         self.findings.extend(panics::seen().into_iter().map(Finding::panic));
         let virtual_time = self.trace.elapsed();
         self.nodes.shut_down().await;
-        let (known, findings) = check::split_known(self.findings);
+        let (known, findings) = check::split_known(self.findings, &self.plan);
         RunReport {
             findings,
             known,
