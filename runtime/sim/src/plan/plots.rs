@@ -57,34 +57,37 @@ fn ledger(plan: &mut Plan, set: impl FnOnce(&mut LedgerPlan)) {
 /// that an epoch may outlast them. It comes back with a claim that it has not made, or not committed.
 fn reset_behind_a_back(dice: &Dice, plan: &mut Plan) {
     two_workers(dice, plan);
+    plan.nodes = 3;
     let session = dice.ms(2_000, 4_000);
     ledger(plan, |ledger| ledger.session_timeout = Some(session));
     // Nobody else takes its records, and so ends its transaction, before the reset.
     plan.group.lock_duration = dice.ms(20_000, 30_000);
     let worker = dice.index(plan.workers.len());
     let hold = session + dice.ms(5_000, 9_000);
-    let steps = [CommitStep::BeforeManifest, CommitStep::AfterManifest, CommitStep::AfterOutcome];
-    let mut then = vec![TimedFault { at: dice.ms(1, 500), fault: Fault::ResetGroup }];
-    if dice.chance(50) {
-        // What others wrote, or that it is out of the group, it hears late.
-        let (node, lasts) = (dice.index(plan.nodes), hold + dice.ms(100, 3_000));
-        then.push(now(Fault::Cut { worker, node, lasts, way: Way::Back }));
-    }
+    let steps = [CommitStep::BeforeManifest, CommitStep::AfterManifest];
+    // That it is out of the group it hears late, if this is the node that tells it.
+    let (node, lasts) = (dice.index(plan.nodes), hold + dice.ms(200, 3_000));
+    let then = vec![
+        now(Fault::Cut { worker, node, lasts, way: Way::Back }),
+        TimedFault { at: dice.ms(1, 500), fault: Fault::ResetGroup },
+    ];
     let moment = Moment::Step { worker, step: dice.pick(&steps) };
     let at = dice.ms(500, millis(plan.busy_for) / 2);
     plan.faults.push(TimedFault { at, fault: Fault::When { moment, hold, then } });
 }
 
-/// A replica that holds nothing stands still for longer than its session lasts. When it comes back the group was reset: it
-/// joins again and is given records, while what was written to the outcome partition meanwhile comes late.
+/// A replica that was never given a record stands still for longer than its session lasts. When it comes back the group was
+/// reset: it joins again and is given records, while what was written to the outcome partition meanwhile comes late. (Who
+/// was given records before begins anew when it is out of its group, and reads the partition to its end.)
 fn reset_while_away(dice: &Dice, plan: &mut Plan) {
     two_workers(dice, plan);
     plan.nodes = 3;
     plan.busy_for = plan.busy_for.min(Duration::from_secs(10));
     let session = dice.ms(2_000, 4_000);
     ledger(plan, |ledger| ledger.session_timeout = Some(session));
-    let worker = dice.index(plan.workers.len());
-    let at = plan.busy_for + dice.ms(500, 1_500);
+    let (worker, starts_at) = (1, plan.busy_for + dice.ms(200, 600));
+    plan.workers[worker].starts_at = starts_at;
+    let at = starts_at + dice.ms(700, 1_500);
     let lasts = session + dice.ms(5_000, 9_000);
     plan.faults.push(TimedFault { at, fault: Fault::PauseWorker { worker, lasts } });
     plan.faults.push(TimedFault { at: at + dice.ms(10, 500), fault: Fault::ResetGroup });
@@ -108,8 +111,11 @@ fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan) {
     let stands_still = dice.ms(5_000, 9_000);
     let kill = |down| Fault::KillWorker { worker, down, power: false };
     let then = vec![
-        TimedFault { at, fault: Fault::PauseWorker { worker: other, lasts: stands_still } },
-        TimedFault { at: at + dice.ms(0, 20), fault: kill(dice.ms(1, 500)) },
+        TimedFault { at, fault: kill(dice.ms(100, 500)) },
+        TimedFault {
+            at: at + dice.ms(3, 40),
+            fault: Fault::PauseWorker { worker: other, lasts: stands_still },
+        },
         TimedFault { at: at + stands_still + dice.ms(0, 50), fault: kill(dice.ms(60_000, 80_000)) },
     ];
     let moment = Moment::Step { worker, step: dice.pick(&JUST_CLAIMED) };
