@@ -53,6 +53,16 @@ fn ledger(plan: &mut Plan, set: impl FnOnce(&mut LedgerPlan)) {
     }
 }
 
+/// Who stands still goes on when the other replica starts again, which the end of a reset is the reason for: before that one
+/// has processed everything anew.
+fn back_after_the_reset(dice: &Dice, worker: usize, reset_at: Duration) -> TimedFault {
+    let moment = Moment::WorkerSends { worker: 1 - worker, request: Request::InitProducerId };
+    let back = TimedFault { at: dice.ms(0, 300), fault: Fault::ResumeWorker { worker } };
+    // By then the other one has drained.
+    let at = reset_at + Duration::from_millis(800);
+    TimedFault { at, fault: Fault::When { moment, hold: Duration::ZERO, then: vec![back] } }
+}
+
 /// A replica stands still for longer than its session lasts, and the group is reset while it is out. Sessions are so short
 /// that an epoch may outlast them. It comes back with a claim that it has not made, or not committed.
 fn reset_behind_a_back(dice: &Dice, plan: &mut Plan) {
@@ -61,15 +71,17 @@ fn reset_behind_a_back(dice: &Dice, plan: &mut Plan) {
     let session = dice.ms(2_000, 4_000);
     ledger(plan, |ledger| ledger.session_timeout = Some(session));
     // Nobody else takes its records, and so ends its transaction, before the reset.
-    plan.group.lock_duration = dice.ms(20_000, 30_000);
+    plan.group.lock_duration = dice.ms(28_000, 38_000);
     let worker = dice.index(plan.workers.len());
-    let hold = session + dice.ms(5_000, 9_000);
+    let hold = Duration::from_secs(25);
     let steps = [CommitStep::BeforeManifest, CommitStep::AfterManifest];
     // That it is out of the group it hears late, if this is the node that tells it.
-    let (node, lasts) = (dice.index(plan.nodes), hold + dice.ms(200, 3_000));
+    let (node, lasts) = (dice.index(plan.nodes), session + dice.ms(4_000, 6_000));
+    let reset_at = dice.ms(1, 500);
     let then = vec![
         now(Fault::Cut { worker, node, lasts, way: Way::Back }),
-        TimedFault { at: dice.ms(1, 500), fault: Fault::ResetGroup },
+        TimedFault { at: reset_at, fault: Fault::ResetGroup },
+        back_after_the_reset(dice, worker, reset_at),
     ];
     let moment = Moment::Step { worker, step: dice.pick(&steps) };
     let at = dice.ms(500, millis(plan.busy_for) / 2);
@@ -88,10 +100,12 @@ fn reset_while_away(dice: &Dice, plan: &mut Plan) {
     let (worker, starts_at) = (1, plan.busy_for + dice.ms(200, 600));
     plan.workers[worker].starts_at = starts_at;
     let at = starts_at + dice.ms(700, 1_500);
-    let lasts = session + dice.ms(5_000, 9_000);
+    let lasts = Duration::from_secs(25);
     plan.faults.push(TimedFault { at, fault: Fault::PauseWorker { worker, lasts } });
-    plan.faults.push(TimedFault { at: at + dice.ms(10, 500), fault: Fault::ResetGroup });
-    let (node, lasts) = (dice.index(plan.nodes), lasts + dice.ms(1_000, 6_000));
+    let reset_at = at + dice.ms(10, 500);
+    plan.faults.push(TimedFault { at: reset_at, fault: Fault::ResetGroup });
+    plan.faults.push(back_after_the_reset(dice, worker, reset_at));
+    let (node, lasts) = (dice.index(plan.nodes), session + dice.ms(4_000, 7_000));
     plan.faults.push(TimedFault { at, fault: Fault::Cut { worker, node, lasts, way: Way::Back } });
 }
 
@@ -111,12 +125,12 @@ fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan) {
     let stands_still = dice.ms(5_000, 9_000);
     let kill = |down| Fault::KillWorker { worker, down, power: false };
     let then = vec![
-        TimedFault { at, fault: kill(dice.ms(100, 500)) },
+        TimedFault { at, fault: kill(dice.ms(700, 1_500)) },
         TimedFault {
-            at: at + dice.ms(3, 40),
+            at: at + dice.ms(30, 500),
             fault: Fault::PauseWorker { worker: other, lasts: stands_still },
         },
-        TimedFault { at: at + stands_still + dice.ms(0, 50), fault: kill(dice.ms(60_000, 80_000)) },
+        TimedFault { at: at + stands_still, fault: kill(dice.ms(60_000, 80_000)) },
     ];
     let moment = Moment::Step { worker, step: dice.pick(&JUST_CLAIMED) };
     let hold = at + Duration::from_millis(100);
