@@ -111,9 +111,9 @@ bugs! {
     /// Ledger, F3: the newest claim of a transactional id is tombstoned, too. Recovery takes what it committed for
     /// something that never happened.
     NewestClaimTombstoned = "newest-claim-tombstoned";
-    /// Ledger, F7: a view whose open claim was compacted away with its marker is not read anew. Who waits for that claim
-    /// waits for ever.
-    ViewNotRebuilt = "view-not-rebuilt";
+    /// Ledger, F7: the marker of a later transaction of the same producer settles an open claim whose own marker was
+    /// compacted away; the view is not read anew. An aborted claim counts as committed, and its records are dropped.
+    LaterMarkerSettles = "later-marker-settles";
     /// Ledger, R1: claims and floors of an earlier replay generation still count. A wanted replay is dropped.
     GenerationIgnored = "generation-ignored";
     /// Ledger, R2: a claim of an earlier replay generation may commit.

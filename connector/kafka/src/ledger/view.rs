@@ -228,7 +228,7 @@ impl View {
     ///   met first.
     pub(crate) fn must_be_rebuilt(&self) -> bool {
         let lost_marker = self.lost_marker || self.overtaken_claim;
-        lost_marker && !is_planted(Bug::ViewNotRebuilt) || self.covered_overflowed && self.covered.is_empty()
+        lost_marker || self.covered_overflowed && self.covered.is_empty()
     }
 
     /// Takes the next batch; one that was read before is passed over.
@@ -353,7 +353,8 @@ impl View {
                 continue;
             }
             let Some(claim) = self.claims.get_mut(&position) else { continue };
-            if i32::from(epoch.0) > i32::from(claim.producer_epoch.0) + 1 {
+            let is_anothers = i32::from(epoch.0) > i32::from(claim.producer_epoch.0) + 1;
+            if is_anothers && !is_planted(Bug::LaterMarkerSettles) {
                 // It aborted, or a floor covers it: a commit marker stays as long as its claim.
                 self.claims.remove(&position);
                 self.overtaken_claim = true;
