@@ -249,6 +249,21 @@ pub struct SharePartitionView {
     pub memory: Option<MemoryView>,
 }
 
+/// A write to the durable state of a share partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareStateWritten {
+    /// The group.
+    pub group: String,
+    /// The topic.
+    pub topic_id: TopicId,
+    /// The partition.
+    pub partition: PartitionIndex,
+    /// The incarnation, where the whole state was written: when it began, and with each snapshot of the log.
+    pub state_epoch: Option<StateEpoch>,
+    /// The runs that were written.
+    pub runs: Vec<DurableRunView>,
+}
+
 /// A share group at its coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupView {
@@ -323,6 +338,30 @@ impl BrokerCluster {
         let logs = self.cluster.topics.by_name(SHARE_STATE_TOPIC);
         let logs = logs.iter().flat_map(|topic| topic.partitions());
         logs.filter(|log| share_coordinator::needs_newer_reader(log)).map(|log| log.index).collect()
+    }
+
+    /// What was written to the durable state of share partitions since the last call with the same `read`, which notes how
+    /// far the log is read; unlike [`BrokerCluster::share_partitions`], it shows what a start offset has passed meanwhile. A
+    /// log that was cut since is read from its new beginning.
+    pub fn share_state_written(&self, read: &mut BTreeMap<PartitionIndex, Offset>) -> Vec<ShareStateWritten> {
+        let Some(topic) = self.cluster.topics.by_name(SHARE_STATE_TOPIC) else { return Vec::new() };
+        let mut all = Vec::new();
+        for log in topic.partitions() {
+            let from = read.entry(log.index).or_insert(Offset(0));
+            if *from >= log.ends().high_watermark {
+                continue;
+            }
+            let (written, end) = share_coordinator::written_since(log, *from);
+            *from = end;
+            all.extend(written.into_iter().map(|(key, state_epoch, batches)| ShareStateWritten {
+                group: key.group.to_string(),
+                topic_id: key.topic_id,
+                partition: key.partition,
+                state_epoch,
+                runs: batches.iter().map(durable_run_view).collect(),
+            }));
+        }
+        all
     }
 
     /// Every share group that a live coordinator knows, by name.

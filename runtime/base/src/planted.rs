@@ -87,8 +87,8 @@ bugs! {
     /// Ledger, rule 5: success of InitProducerId on another's transaction counts as its abort. Its commit marker may be
     /// written and not yet read.
     FenceCountedAsAbort = "fence-counted-as-abort";
-    /// Ledger, rule 6: earlier claims of the own transactional id are not looked at. A record that comes again after its
-    /// commit is committed again.
+    /// Ledger, rule 6: of each transactional id only the newest committed claim counts. A record of an earlier one that
+    /// comes again is committed again.
     OwnClaimsSkipped = "own-claims-skipped";
     /// Ledger, rule 7: after a start the outcome partition is read from its end. What was decided before is not known.
     LedgerReadFromEnd = "ledger-read-from-end";
@@ -111,9 +111,9 @@ bugs! {
     /// Ledger, F3: the newest claim of a transactional id is tombstoned, too. Recovery takes what it committed for
     /// something that never happened.
     NewestClaimTombstoned = "newest-claim-tombstoned";
-    /// Ledger, F7: a view whose open claim was compacted away with its marker is not read anew. Who waits for that claim
-    /// waits for ever.
-    ViewNotRebuilt = "view-not-rebuilt";
+    /// Ledger, F7: the marker of a later transaction of the same producer settles an open claim whose own marker was
+    /// compacted away; the view is not read anew. An aborted claim counts as committed, and its records are dropped.
+    LaterMarkerSettles = "later-marker-settles";
     /// Ledger, R1: claims and floors of an earlier replay generation still count. A wanted replay is dropped.
     GenerationIgnored = "generation-ignored";
     /// Ledger, R2: a claim of an earlier replay generation may commit.

@@ -20,9 +20,6 @@ pub(crate) struct Args {
     /// Prints every commit and process of a replay, also when nothing was found.
     #[arg(long, requires = "seed")]
     pub(crate) timeline: bool,
-    /// Explores seeds in ledger mode as well: they still have findings that are not resolved (docs/simulation.md).
-    #[arg(long)]
-    pub(crate) ledger: bool,
     /// Explores seeds for this long, in seconds of real time.
     #[arg(long, conflicts_with_all = ["seeds", "planted"])]
     pub(crate) seconds: Option<u64>,

@@ -31,8 +31,6 @@ pub struct Exploration {
     pub bug: Option<Bug>,
     /// Stops at the first failure.
     pub first_failure: bool,
-    /// Runs seeds whose plan is in ledger mode as well; else they are passed over.
-    pub ledger: bool,
 }
 
 /// A seed that failed.
@@ -88,9 +86,6 @@ pub fn explore(exploration: &Exploration, progress: &(dyn Fn(&Explored) + Sync))
             }
             let seed = exploration.first_seed.wrapping_add(index);
             let plan = Plan::draw(seed);
-            if plan.ledger.is_some() && !exploration.ledger {
-                continue;
-            }
             let started_at = clock.now();
             let report = run(&plan, RunOptions { recording: false, bug: exploration.bug });
             let real = clock.now().duration_since(started_at);

@@ -60,7 +60,6 @@ fn explore_seeds(args: &Args, output: &Output) -> bool {
     let unbounded = args.seconds.is_none() && args.seeds.is_none();
     let exploration = Exploration {
         first_seed: args.first_seed,
-        ledger: args.ledger,
         seeds: if unbounded { Some(SEEDS_DEFAULT) } else { args.seeds },
         real_time: args.seconds.map(Duration::from_secs),
         jobs: args.jobs,

@@ -189,7 +189,11 @@ impl Output {
         }
         if !self.json {
             if report.findings.is_empty() {
-                self.line("nothing found");
+                let asked = match report.asked {
+                    0 => String::new(),
+                    count => format!("; the run came to the planted bug {count} times"),
+                };
+                self.line(&format!("nothing found{asked}"));
             }
             self.findings(&report.findings);
             if !report.known.is_empty() {

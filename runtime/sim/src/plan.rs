@@ -5,6 +5,7 @@
 
 mod draw;
 mod ledger;
+mod plots;
 mod scenes;
 
 use std::fmt;
@@ -60,7 +61,13 @@ impl Plan {
 
     /// Whether the group is reset in the run.
     pub fn resets_group(&self) -> bool {
-        self.ledger.is_some() && self.faults.iter().any(|timed| timed.fault == Fault::ResetGroup)
+        self.ledger.is_some() && any(&self.faults, &|fault| *fault == Fault::ResetGroup)
+    }
+
+    /// Whether something keeps the brokers, the store or the way to them from serving for a while, so that attempt after
+    /// attempt may fail and burn deliveries.
+    pub fn has_outages(&self) -> bool {
+        any(&self.faults, &Fault::is_outage)
     }
 }
 
@@ -200,6 +207,16 @@ pub enum Fault {
         /// How long.
         lasts: Duration,
     },
+    /// The request of a moment is lost with its connection, and nothing else arrives on that link. Only behind a request.
+    LoseRequest {
+        /// How long.
+        lasts: Duration,
+    },
+    /// The node that was asked is answered, and reaches no other node. Only behind a request.
+    Mute {
+        /// How long.
+        lasts: Duration,
+    },
     /// A worker that is to start later starts now.
     Join {
         /// Which worker.
@@ -315,13 +332,20 @@ pub enum Request {
     ReadShareGroupState,
     /// A share partition is written.
     WriteShareGroupState,
+    /// A keeper raises a floor: records one of which has the key of a floor.
+    Floor,
 }
 
 impl Request {
+    /// What its bytes hold besides, where the number does not say enough.
+    pub(crate) fn holds(self) -> &'static [u8] {
+        if self == Request::Floor { b"#floor/" } else { b"" }
+    }
+
     /// Its number on the wire.
     pub(crate) fn api_key(self) -> i16 {
         match self {
-            Request::Produce => 0,
+            Request::Produce | Request::Floor => 0,
             Request::ListOffsets => 2,
             Request::FindCoordinator => 10,
             Request::InitProducerId => 22,
@@ -363,7 +387,44 @@ pub enum MovedTopic {
     TransactionState,
 }
 
+/// Whether one of the faults, or of those behind moments, is like that.
+fn any(faults: &[TimedFault], is_it: &dyn Fn(&Fault) -> bool) -> bool {
+    faults.iter().any(|timed| match &timed.fault {
+        Fault::When { then, .. } => any(then, is_it),
+        fault => is_it(fault),
+    })
+}
+
 impl Fault {
+    fn is_outage(&self) -> bool {
+        match self {
+            Fault::Weather { .. }
+            | Fault::Cut { .. }
+            | Fault::CutNodes { .. }
+            | Fault::PauseNode { .. }
+            | Fault::KillNode { .. }
+            | Fault::StepClock { .. }
+            | Fault::Store { .. }
+            | Fault::Silence { .. }
+            | Fault::LoseAnswer { .. }
+            | Fault::LoseRequest { .. }
+            | Fault::Mute { .. } => true,
+            Fault::Reset { .. }
+            | Fault::ResetNode { .. }
+            | Fault::PauseWorker { .. }
+            | Fault::KillWorker { .. }
+            | Fault::KillWorkerAt { .. }
+            | Fault::Zombie { .. }
+            | Fault::StopWorker { .. }
+            | Fault::Join { .. }
+            | Fault::MoveLeader { .. }
+            | Fault::ResumeWorker { .. }
+            | Fault::RollOut { .. }
+            | Fault::ResetGroup
+            | Fault::When { .. } => false,
+        }
+    }
+
     /// Its kind, for counts.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -380,6 +441,8 @@ impl Fault {
             Fault::Zombie { .. } => "zombie",
             Fault::StopWorker { .. } => "stop-worker",
             Fault::LoseAnswer { .. } => "lose-answer",
+            Fault::LoseRequest { .. } => "lose-request",
+            Fault::Mute { .. } => "mute",
             Fault::Join { .. } => "join",
             Fault::KillNode { .. } => "kill-node",
             Fault::MoveLeader { .. } => "move-leader",

@@ -33,7 +33,6 @@ pub fn measure(bug: Bug, first_seed: u64, seeds_max: u64, jobs: u16) -> Row {
         jobs,
         bug: Some(bug),
         first_failure: true,
-        ledger: true,
     };
     let explored = explore(&exploration, &|_| {});
     let failure = explored.failures.first();

@@ -97,7 +97,11 @@ impl Traps {
             return;
         }
         for api_key in api_keys(bytes) {
-            let is_it = |request: &Request| request.api_key() == api_key;
+            let is_it = |request: &Request| {
+                let holds = request.holds();
+                let does_hold = || holds.is_empty() || bytes.windows(holds.len()).any(|part| part == holds);
+                request.api_key() == api_key && does_hold()
+            };
             self.meet(from, Some(to), |moment| match moment {
                 Moment::Step { .. } => false,
                 Moment::WorkerSends { worker, request } => is_it(request) && is_worker(from, *worker),

@@ -110,6 +110,11 @@ impl Worker {
 }
 
 fn group_configs(plan: &Plan) -> BTreeMap<String, String> {
+    let session_timeout = plan.ledger.as_ref().and_then(|ledger| ledger.session_timeout);
+    let session = session_timeout.map(|timeout| {
+        let times = [("share.session.timeout.ms", timeout), ("share.heartbeat.interval.ms", timeout / 5)];
+        times.map(|(key, value)| (key, value.as_millis().to_string()))
+    });
     let isolation = if plan.group.read_committed { "read_committed" } else { "read_uncommitted" };
     [
         ("share.auto.offset.reset", "earliest".to_owned()),
@@ -119,6 +124,7 @@ fn group_configs(plan: &Plan) -> BTreeMap<String, String> {
         ("share.partition.max.record.locks", plan.group.record_locks.to_string()),
     ]
     .into_iter()
+    .chain(session.into_iter().flatten())
     .map(|(key, value)| (key.to_owned(), value))
     .collect()
 }

@@ -197,15 +197,21 @@ impl ShareManager {
 
     /// Asks the share coordinator how transactions ended whose outcome may not have been told (a failed push, a
     /// coordinator that moved). The push is the ordinary way; this is the net below it.
-    pub(crate) async fn refresh_pending(&self, node: &Node) {
+    ///
+    /// `all`: also asks about share partitions without such a transaction. A member that is out of its group and still
+    /// connected keeps them loaded here while the offsets are reset or deleted, and who has nothing to write is never
+    /// fenced: members that join later would wait for ever.
+    pub(crate) async fn refresh(&self, node: &Node, all: bool) {
         for leader in self.loaded() {
             let pending = leader.with(|partition| partition.pending()).unwrap_or_default();
-            if pending.is_empty() {
+            if pending.is_empty() && !all {
                 continue;
             }
             // No fencing: this leader has loaded already, and a newer one may have since.
             let Ok(durable) = read_state(node, &leader.key, LeaderEpoch(-1)).await else { continue };
-            if durable.state_epoch != leader.state_epoch {
+            // Whoever has loaded it has made a start offset durable: without one the state was deleted.
+            if durable.state_epoch != leader.state_epoch || durable.start_offset.is_none() {
+                info!(share_partition = %leader.key, "its state was reset or deleted, and is loaded anew");
                 leader.close();
             } else if leader.with(|partition| partition.refresh(&pending, &durable)).unwrap_or(false) {
                 info!(share_partition = %leader.key, "a transaction's end was learnt from the share coordinator");

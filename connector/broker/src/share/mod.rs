@@ -40,6 +40,8 @@ const TICK: Duration = Duration::from_millis(20);
 const VERSION_CHECK: Duration = Duration::from_secs(5);
 /// Ticks between two looks for share partitions that nobody uses.
 const TICKS_PER_SWEEP: u32 = 50;
+/// Sweeps between two looks at the durable state of every loaded share partition.
+const SWEEPS_PER_LOOK: u32 = 3;
 
 /// The share half of a node.
 #[derive(Debug)]
@@ -128,13 +130,15 @@ impl ShareServices {
         // Apart from the timer: a share coordinator that does not answer must not hold the locks' time.
         let asker = Arc::clone(node);
         node.spawn("share-refresh", TaskKind::Service, async move {
+            let mut rounds = 0u32;
             loop {
                 tokio::select! {
                     biased;
                     () = asker.stop.cancelled() => return,
                     () = asker.env.clock.sleep(TICK * TICKS_PER_SWEEP) => {}
                 }
-                asker.share.manager.refresh_pending(&asker).await;
+                rounds = rounds.wrapping_add(1);
+                asker.share.manager.refresh(&asker, rounds.is_multiple_of(SWEEPS_PER_LOOK)).await;
             }
         });
     }

@@ -244,11 +244,16 @@ impl Loaded {
 /// Reads a whole log into a shard.
 fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
     let mut shard = Shard::default();
-    let mut from = log.ends().log_start;
+    read_from(log, log.ends().log_start, |record| shard.replay(record))?;
+    Ok(shard)
+}
+
+/// Reads a log from `from` to its end; gives that end.
+fn read_from(log: &Partition, mut from: Offset, mut take: impl FnMut(Record)) -> Result<Offset, ErrorCode> {
     loop {
         let read = log.read(from, REPLAY_BYTES, Isolation::ReadUncommitted)?;
         if read.batches.is_empty() {
-            return Ok(shard);
+            return Ok(from);
         }
         for batch in read.batches {
             from = Offset(batch.header.next_offset());
@@ -259,7 +264,7 @@ fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
             for record in records.iter() {
                 let record = record.map_err(|_| ErrorCode::CorruptMessage)?;
                 let record = Record::decode(record.key.unwrap_or_default(), record.value);
-                shard.replay(record.map_err(|_| ErrorCode::CorruptMessage)?);
+                take(record.map_err(|_| ErrorCode::CorruptMessage)?);
             }
         }
     }
@@ -289,6 +294,22 @@ pub(crate) fn pending_of(log: &Partition) -> Result<Option<ShareKey>, ErrorCode>
 /// What a partition of the log says of every share partition, whoever leads it; nothing when it is damaged.
 pub(crate) fn recorded(log: &Partition) -> Vec<(ShareKey, DurableShare)> {
     replay(log).map_or(Vec::new(), |shard| shard.all())
+}
+
+/// What was written to a partition of the log since `from`, in order: of each share partition the changed runs, and its
+/// state epoch where its whole state was written. With the end of the log; nothing when it is damaged.
+pub(crate) fn written_since(
+    log: &Partition,
+    from: Offset,
+) -> (Vec<(ShareKey, Option<StateEpoch>, Vec<StateBatch>)>, Offset) {
+    let mut written = Vec::new();
+    let from = from.max(log.ends().log_start);
+    let end = read_from(log, from, |record| match record {
+        Record::Snapshot { key, share } => written.push((key, Some(share.state_epoch), share.batches)),
+        Record::Update { key, batches, .. } => written.push((key, None, batches)),
+        Record::Removed { .. } | Record::Ended { .. } => {}
+    });
+    end.map_or((Vec::new(), from), |end| (written, end))
 }
 
 /// Tells the leader of a source partition how a transaction ended there. A topic that is gone needs no telling.

@@ -11,7 +11,7 @@ use kafka_protocol::messages::{
 use sharestream_wire::KafkaError;
 use sharestream_wire::messages::share_fetch::ShareFetchRequest;
 
-use crate::fixtures::{Cluster, GROUP, TOPIC, acquired_of};
+use crate::fixtures::{Cluster, GROUP, Member, TOPIC, acquired_of};
 
 const NO_WAIT: Duration = Duration::ZERO;
 const LONG: Duration = Duration::from_secs(10);
@@ -154,6 +154,44 @@ async fn aborted_and_open_transactions_are_not_delivered_to_a_read_committed_gro
     cluster.broker.shutdown().await;
 }
 
+/// Moves the start offset of partition 0.
+fn reset_to(start_offset: i64) -> AlterShareGroupOffsetsRequest {
+    let partition = AlterShareGroupOffsetsRequestPartition::default()
+        .with_partition_index(0)
+        .with_start_offset(start_offset);
+    let topic = AlterShareGroupOffsetsRequestTopic::default()
+        .with_topic_name(TopicName(TOPIC.into()))
+        .with_partitions(vec![partition]);
+    AlterShareGroupOffsetsRequest::default().with_group_id(GroupId(GROUP.into())).with_topics(vec![topic])
+}
+
+async fn leave(member: &mut Member) {
+    let leave = ShareGroupHeartbeatRequest::default()
+        .with_group_id(GroupId(GROUP.into()))
+        .with_member_id(member.name.clone().into())
+        .with_member_epoch(-1);
+    assert_eq!(member.connection.call(leave, 1).await.error_code, 0);
+}
+
+#[tokio::test]
+async fn a_reset_reaches_a_leader_whose_share_session_has_outlived_its_membership() {
+    let mut cluster = Cluster::start(1, &[]).await;
+    cluster.produce(0, 8).await;
+    let mut alice = cluster.member("alice").await;
+    assert_eq!(alice.fetch(LONG).await, [(0, 7, 1)]);
+    assert_eq!(alice.acknowledge(&[(0, 0, 7, 1)]).await, 0);
+    leave(&mut alice).await;
+    let altered = cluster.admin.call(reset_to(2), 0).await;
+    assert_eq!((altered.error_code, altered.responses[0].partitions[0].error_code), (0, 0));
+    let mut bob = cluster.member("bob").await;
+    // The fetch that waits at the old state ends with an error; the next one finds the new state.
+    let request = bob.fetch_request(&[], LONG);
+    let first = bob.connection.call(request, 2).await;
+    assert_eq!(first.responses[0].partitions[0].error_code, KafkaError::NOT_LEADER_OR_FOLLOWER.0);
+    assert_eq!(bob.fetch(LONG).await, [(2, 7, 1)]);
+    cluster.broker.shutdown().await;
+}
+
 #[tokio::test]
 async fn start_offsets_can_be_reset_once_the_group_is_empty() {
     let mut cluster = Cluster::start(1, &[]).await;
@@ -161,24 +199,13 @@ async fn start_offsets_can_be_reset_once_the_group_is_empty() {
     let mut member = cluster.member("alice").await;
     assert_eq!(member.fetch(LONG).await, [(0, 7, 1)]);
     assert_eq!(member.acknowledge(&[(0, 0, 7, 1)]).await, 0);
-    let partition =
-        AlterShareGroupOffsetsRequestPartition::default().with_partition_index(0).with_start_offset(2);
-    let topic = AlterShareGroupOffsetsRequestTopic::default()
-        .with_topic_name(TopicName(TOPIC.into()))
-        .with_partitions(vec![partition]);
-    let request = AlterShareGroupOffsetsRequest::default()
-        .with_group_id(GroupId(GROUP.into()))
-        .with_topics(vec![topic]);
+    let request = reset_to(2);
     let refused = cluster.admin.call(request.clone(), 0).await;
     assert_eq!(refused.error_code, KafkaError::NON_EMPTY_GROUP.0);
 
     member.session_epoch = -1;
     assert_eq!(member.acknowledge(&[]).await, 0);
-    let leave = ShareGroupHeartbeatRequest::default()
-        .with_group_id(GroupId(GROUP.into()))
-        .with_member_id(member.name.clone().into())
-        .with_member_epoch(-1);
-    assert_eq!(member.connection.call(leave, 1).await.error_code, 0);
+    leave(&mut member).await;
     let altered = cluster.admin.call(request, 0).await;
     assert_eq!((altered.error_code, altered.responses[0].partitions[0].error_code), (0, 0));
     assert_eq!(cluster.start_offset(0).await, 2);

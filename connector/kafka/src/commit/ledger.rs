@@ -86,7 +86,6 @@ impl Arbitration {
         let position = transactions.write_outcome(epoch, terms).await?;
         let own = OwnClaim {
             position: position.unwrap_or(Offset(-1)),
-            transactional_id: identity.transactional_id.to_string(),
             decisions: Transactions::decisions_of(epoch),
             generation,
             era,

@@ -18,8 +18,6 @@ use crate::outcome::ReplayGeneration;
 pub(crate) struct OwnClaim {
     /// Its place in the outcome partition.
     pub(crate) position: Offset,
-    /// Who made it.
-    pub(crate) transactional_id: String,
     /// What it decides.
     pub(crate) decisions: Decisions,
     /// Generation of our view when it was made.
@@ -152,8 +150,7 @@ pub(crate) fn judge(view: &View, own: &OwnClaim, now_ms: i64, ended: impl Fn(Off
 }
 
 fn is_rival(own: &OwnClaim, position: Offset, claim: &Claim) -> bool {
-    let is_skipped = is_planted(Bug::OwnClaimsSkipped) && claim.transactional_id == own.transactional_id;
-    position < own.position && !is_skipped && overlaps(&own.decisions, &claim.decisions)
+    position < own.position && overlaps(&own.decisions, &claim.decisions)
 }
 
 fn overlaps(own: &Decisions, other: &Decisions) -> bool {

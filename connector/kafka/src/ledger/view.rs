@@ -228,7 +228,7 @@ impl View {
     ///   met first.
     pub(crate) fn must_be_rebuilt(&self) -> bool {
         let lost_marker = self.lost_marker || self.overtaken_claim;
-        lost_marker && !is_planted(Bug::ViewNotRebuilt) || self.covered_overflowed && self.covered.is_empty()
+        lost_marker || self.covered_overflowed && self.covered.is_empty()
     }
 
     /// Takes the next batch; one that was read before is passed over.
@@ -353,7 +353,8 @@ impl View {
                 continue;
             }
             let Some(claim) = self.claims.get_mut(&position) else { continue };
-            if i32::from(epoch.0) > i32::from(claim.producer_epoch.0) + 1 {
+            let is_anothers = i32::from(epoch.0) > i32::from(claim.producer_epoch.0) + 1;
+            if is_anothers && !is_planted(Bug::LaterMarkerSettles) {
                 // It aborted, or a floor covers it: a commit marker stays as long as its claim.
                 self.claims.remove(&position);
                 self.overtaken_claim = true;
@@ -364,10 +365,24 @@ impl View {
                 claim.decisions.forget_below(floor.source(), floor.floor);
             }
             self.committed.overlay(&claim.decisions);
-            self.newest.insert(claim.transactional_id.clone(), position);
+            let before = self.newest.insert(claim.transactional_id.clone(), position);
             if claim.decisions.is_empty() {
                 self.cover_claim(position);
             }
+            if is_planted(Bug::OwnClaimsSkipped)
+                && let Some(before) = before
+            {
+                self.forget_claim(before);
+            }
+        }
+    }
+
+    /// What a mistake would do (rule 6): an earlier claim of a transactional id counts no more.
+    fn forget_claim(&mut self, position: Offset) {
+        self.claims.remove(&position);
+        self.committed = Decisions::new();
+        for claim in self.claims.values().filter(|claim| claim.fate == Fate::Committed) {
+            self.committed.overlay(&claim.decisions);
         }
     }
 

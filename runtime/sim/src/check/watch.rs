@@ -14,7 +14,7 @@ mod transactions;
 
 use std::collections::BTreeMap;
 
-use sharestream_base::ids::{JobEpoch, PartitionIndex, TopicId};
+use sharestream_base::ids::{JobEpoch, Offset, PartitionIndex, TopicId};
 use sharestream_broker::inspect::{BatchView, PartitionView, SharePartitionView, TransactionView};
 use sharestream_broker::{BrokerCluster, GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 use sharestream_kafka::outcome::ReplayGeneration;
@@ -41,6 +41,8 @@ pub(crate) struct Watch {
     outcomes: OutcomeWatch,
     /// The outcome topic is compacted.
     is_ledger: bool,
+    /// How far the log of the share coordinator is read, by partition.
+    share_state_read: BTreeMap<PartitionIndex, Offset>,
     pace: Pace,
 }
 
@@ -71,6 +73,7 @@ impl Watch {
             transactions: TransactionWatch::default(),
             outcomes: OutcomeWatch::new(plan.ledger.is_some()),
             is_ledger: plan.ledger.is_some(),
+            share_state_read: BTreeMap::new(),
             pace: Pace::default(),
         }
     }
@@ -85,6 +88,11 @@ impl Watch {
                 self.outcomes.read(view.partition, &cluster.batches(&view.topic, view.partition));
                 self.outcomes.has_read(view);
             }
+        }
+        // Before the log is cut.
+        let written = cluster.share_state_written(&mut self.share_state_read);
+        for written in written.into_iter().filter(|written| written.group == GROUP) {
+            self.shares.take_written(written);
         }
         if self.pace.is_due(&partitions) {
             found.extend(self.look_fully(cluster, partitions));

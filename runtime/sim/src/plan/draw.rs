@@ -39,6 +39,8 @@ impl Focus {
             }
             Fault::Join { .. }
             | Fault::LoseAnswer { .. }
+            | Fault::LoseRequest { .. }
+            | Fault::Mute { .. }
             | Fault::Silence { .. }
             | Fault::When { .. }
             | Fault::ResumeWorker { .. }
@@ -266,6 +268,6 @@ mod tests {
         for seed in 0..2_000 {
             note(&Plan::draw(seed).faults, &mut kinds);
         }
-        assert_eq!(kinds.len(), 24, "{kinds:?}");
+        assert_eq!(kinds.len(), 26, "{kinds:?}");
     }
 }

@@ -7,12 +7,13 @@ use serde::{Deserialize, Serialize};
 use sharestream_core::commit::CommitStep;
 
 use super::draw::{Dice, millis};
+use super::plots::make_plot;
 use super::{Fault, Moment, Plan, Request, TimedFault, Way, WorkerPlan};
 
 /// Of so many seeds in a hundred, the job runs in ledger mode.
 const LEDGER_PERCENT: u64 = 35;
 /// Steps between a claim and the end of its transaction.
-const CLAIMED: [CommitStep; 4] =
+pub(super) const CLAIMED: [CommitStep; 4] =
     [CommitStep::AfterOutcome, CommitStep::BeforeStaging, CommitStep::AfterStaging, CommitStep::BeforeEndTxn];
 /// Steps at which a transaction is committed, and its records are not acknowledged.
 const COMMITTED: [CommitStep; 3] =
@@ -29,6 +30,9 @@ pub struct LedgerPlan {
     pub segment_bytes: u32,
     /// `delete.retention.ms` of the outcome topic: how long markers and tombstones outlive what they end.
     pub delete_retention: Duration,
+    /// `share.session.timeout.ms` of the group, where it is not the broker's default.
+    #[serde(default)]
+    pub session_timeout: Option<Duration>,
 }
 
 /// Turns some plans into ones of ledger mode. All that is drawn here is drawn apart, so that the others stay what they were.
@@ -43,6 +47,7 @@ pub(super) fn make_ledger(plan: &mut Plan) {
         outcome_partitions: dice.pick(&[1, 4]),
         segment_bytes: dice.pick(&[200, 1_500, 1_500, 6_000, 16 << 20]),
         delete_retention: Duration::from_millis(dice.pick(&[500, 3_000, 86_400_000])),
+        session_timeout: None,
     });
     plan.group.lock_duration = match dice.between(0, 3) {
         0 => plan.group.lock_duration,
@@ -55,6 +60,9 @@ pub(super) fn make_ledger(plan: &mut Plan) {
     }
     if plan.faults.is_empty() || dice.chance(30) {
         return;
+    }
+    if dice.chance(30) {
+        return make_plot(&dice, plan);
     }
     if dice.chance(75) {
         plan.faults.clear();
@@ -184,6 +192,13 @@ impl Scene<'_> {
 
     /// Acknowledgements are lost after the commit: with the process, or with the connections.
     fn committed_and_not_acknowledged(&self) -> Fault {
+        if self.dice.chance(30) {
+            // Its markers are late as well.
+            let reset = Fault::Reset { worker: self.worker };
+            let mute = now(Fault::Mute { lasts: self.dice.ms(300, 4_000) });
+            let then = vec![mute, TimedFault { at: self.dice.ms(3, 60), fault: reset }];
+            return Fault::When { moment: self.sends_end(), hold: Duration::ZERO, then };
+        }
         let moment = self.step(self.worker, &COMMITTED);
         let down = self.dice.ms(1, 4_000);
         let (hold, lost) = match self.dice.between(0, 3) {

@@ -156,6 +156,10 @@ impl Scene<'_> {
             return self.when(self.step(step), Duration::ZERO, self.out_for_longer_than_a_transaction());
         }
         let mut then = vec![self.soon_or_now(self.silent_node(self.dice.ms(500, 12_000)))];
+        if self.dice.chance(25) {
+            then = vec![self.at(Duration::ZERO, Fault::Mute { lasts: self.dice.ms(500, 12_000) })];
+            return self.when(self.sends_end(), Duration::ZERO, then);
+        }
         if self.dice.chance(75) {
             let change = if self.dice.chance(75) {
                 self.move_leader(MovedTopic::TransactionState)
@@ -285,8 +289,22 @@ impl Scene<'_> {
         self.when(Moment::NodeSends { request }, hold, then)
     }
 
-    /// The answer to a worker is lost, and what it asked for was done.
+    /// The answer to a worker is lost, and what it asked for was done; or the request is lost.
     fn lost_answer(&self) -> Fault {
+        if self.dice.chance(40) {
+            // Everything else goes on at once: whoever counts it as done would not be told otherwise.
+            let request = self.dice.pick(&[
+                Request::TxnShareAcknowledge,
+                Request::TxnShareAcknowledge,
+                Request::EndTxn,
+            ]);
+            let lose = self.at(Duration::ZERO, Fault::LoseRequest { lasts: self.dice.ms(2, 300) });
+            return self.when(
+                Moment::WorkerSends { worker: self.worker, request },
+                Duration::ZERO,
+                vec![lose],
+            );
+        }
         let request = self.dice.pick(&[
             Request::TxnShareAcknowledge,
             Request::Produce,

@@ -70,8 +70,7 @@ impl World {
     }
 
     async fn inject(&mut self, fault: Fault) {
-        self.trace.note(format!("fault: {fault:?}"));
-        *self.fault_counts.entry(fault.kind()).or_default() += 1;
+        self.note(&fault);
         match fault {
             Fault::Weather { lasts, delay_max, loss_percent } => {
                 let loss = f64::from(loss_percent) / 100.0;
@@ -139,7 +138,10 @@ impl World {
             }
             Fault::ResetGroup => self.begin_reset(),
             // Whose silence it is says a moment.
-            Fault::Silence { .. } | Fault::LoseAnswer { .. } => {}
+            Fault::Silence { .. }
+            | Fault::LoseAnswer { .. }
+            | Fault::LoseRequest { .. }
+            | Fault::Mute { .. } => {}
             Fault::When { moment, hold, then } => self.traps.arm(Armed { moment, hold, then }),
         }
     }
@@ -158,7 +160,17 @@ impl World {
             for TimedFault { at, fault } in then {
                 match fault {
                     Fault::LoseAnswer { lasts } => self.lose_answer(&host, to.as_ref(), lasts),
-                    Fault::Silence { lasts } => self.silence(&host, to.as_ref(), lasts),
+                    Fault::LoseRequest { lasts } => self.lose_request(&host, to.as_ref(), lasts),
+                    Fault::Mute { lasts } => {
+                        if let Some(asked) = &to {
+                            self.note(&Fault::Mute { lasts });
+                            self.cut_from(asked, None, lasts);
+                        }
+                    }
+                    Fault::Silence { lasts } => {
+                        self.note(&Fault::Silence { lasts });
+                        self.cut_from(&host, to.as_ref(), lasts);
+                    }
                     fault if at.is_zero() => self.inject(fault).await,
                     fault => self.after(at, Action::Inject(fault)),
                 }
@@ -166,11 +178,13 @@ impl World {
         }
     }
 
-    /// Nothing of `host` reaches `to`, or any node.
-    fn silence(&mut self, host: &Host, to: Option<&Host>, lasts: Duration) {
-        let silence = Fault::Silence { lasts };
-        self.trace.note(format!("fault: {silence:?}"));
-        *self.fault_counts.entry(silence.kind()).or_default() += 1;
+    fn note(&mut self, fault: &Fault) {
+        self.trace.note(format!("fault: {fault:?}"));
+        *self.fault_counts.entry(fault.kind()).or_default() += 1;
+    }
+
+    /// Nothing of `host` reaches `to`, or any other node.
+    fn cut_from(&mut self, host: &Host, to: Option<&Host>, lasts: Duration) {
         for node in 0..self.nodes.count() {
             let node = self.nodes.host(node);
             if node != *host && to.is_none_or(|to| *to == node) {
@@ -182,11 +196,17 @@ impl World {
     /// What `host` has asked `to` is answered in vain.
     fn lose_answer(&mut self, host: &Host, to: Option<&Host>, lasts: Duration) {
         let Some(to) = to.filter(|to| *to != host) else { return };
-        let fault = Fault::LoseAnswer { lasts };
-        self.trace.note(format!("fault: {fault:?}"));
-        *self.fault_counts.entry(fault.kind()).or_default() += 1;
+        self.note(&Fault::LoseAnswer { lasts });
         self.cut(host, to, Way::Back, lasts);
         self.after(REQUEST_ARRIVES, Action::ResetLink(Arc::clone(host), Arc::clone(to)));
+    }
+
+    /// What `host` has asked `to` never arrives.
+    fn lose_request(&mut self, host: &Host, to: Option<&Host>, lasts: Duration) {
+        let Some(to) = to.filter(|to| *to != host) else { return };
+        self.note(&Fault::LoseRequest { lasts });
+        self.cut(host, to, Way::There, lasts);
+        self.after(Duration::from_millis(1), Action::ResetLink(Arc::clone(host), Arc::clone(to)));
     }
 
     fn worker_host(&self, index: usize) -> Option<Host> {

@@ -66,6 +66,8 @@ pub struct RunReport {
     pub counts: check::Counts,
     /// Events, when recorded.
     pub events: Vec<Event>,
+    /// How often the run came to the place of the planted bug: one that it never came to cannot show.
+    pub asked: u64,
 }
 
 /// Runs a plan in this thread.
@@ -204,7 +206,7 @@ impl World {
         self.findings.extend(panics::seen().into_iter().map(Finding::panic));
         let virtual_time = self.trace.elapsed();
         self.nodes.shut_down().await;
-        let (known, findings) = check::split_known(self.findings);
+        let (known, findings) = check::split_known(self.findings, &self.plan);
         RunReport {
             findings,
             known,
@@ -213,6 +215,7 @@ impl World {
             faults: self.fault_counts,
             counts,
             events: self.trace.take_events(),
+            asked: planted::asked_count(),
         }
     }
 

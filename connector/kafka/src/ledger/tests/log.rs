@@ -58,7 +58,6 @@ impl Claimer {
     pub(super) fn own(&self, position: Offset, decisions: Decisions) -> OwnClaim {
         OwnClaim {
             position,
-            transactional_id: self.transactional_id(),
             decisions,
             generation: ReplayGeneration(self.generation),
             era: 0,

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, StateEpoch, TopicId};
-use sharestream_broker::inspect::{DurableStateView, MemoryStateView, MemoryView, SharePartitionView};
+use sharestream_broker::inspect::{
+    DurableRunView, DurableStateView, MemoryStateView, MemoryView, SharePartitionView, ShareStateWritten,
+};
 use sharestream_core::commit::AckMode;
 
 use crate::check::{Checker, Finding, Place};
@@ -38,6 +40,15 @@ pub(super) struct ShareWatch {
     /// is the "at least" of at least once. No plain acknowledgement of a transactional job ends a record.
     plain_acknowledgements: bool,
     shares: BTreeMap<(TopicId, PartitionIndex), History>,
+    /// Archived runs that were written since the last look: a start offset may have passed them by then.
+    archived: BTreeMap<(TopicId, PartitionIndex), Archived>,
+}
+
+/// Archived runs of one incarnation of a share partition.
+#[derive(Debug, Default)]
+struct Archived {
+    state_epoch: Option<StateEpoch>,
+    runs: Vec<DurableRunView>,
 }
 
 #[derive(Debug)]
@@ -69,7 +80,20 @@ impl ShareWatch {
             delivery_limit: plan.group.delivery_limit,
             plain_acknowledgements: plan.mode() != AckMode::Transactional,
             shares: BTreeMap::new(),
+            archived: BTreeMap::new(),
         }
+    }
+
+    /// Takes a write to the durable state.
+    pub(super) fn take_written(&mut self, written: ShareStateWritten) {
+        let archived = self.archived.entry((written.topic_id, written.partition)).or_default();
+        if written.state_epoch.is_some_and(|epoch| archived.state_epoch.is_some_and(|known| known < epoch)) {
+            // A reset of offsets: everything begins anew.
+            archived.runs.clear();
+        }
+        archived.state_epoch = archived.state_epoch.max(written.state_epoch);
+        let is_archived = |run: &DurableRunView| run.state == DurableStateView::Archived;
+        archived.runs.extend(written.runs.into_iter().filter(is_archived));
     }
 
     pub(super) fn last_seen(&self, topic_id: TopicId, place: Place) -> LastSeen {
@@ -87,6 +111,9 @@ impl ShareWatch {
         let mut news = News::default();
         history.advance(view, &mut news);
         history.take_durable(view, &mut news);
+        if let Some(archived) = self.archived.get_mut(&key) {
+            history.take_archived(std::mem::take(&mut archived.runs));
+        }
         let memory = view.memory.as_ref().filter(|memory| Some(memory.leader_epoch) == leader_epoch);
         if let Some(memory) = memory.filter(|memory| memory.state_epoch == view.state_epoch) {
             history.compare_memory(view, memory, may_repeat, &mut news);
@@ -161,6 +188,20 @@ impl History {
             let place =
                 Place { partition: view.partition.0, offset: i64::try_from(offset).unwrap_or(i64::MAX) };
             record.take(place, done, delivery_count, news);
+        }
+    }
+
+    /// How records ended that were never seen to be archived, and with how many deliveries.
+    fn take_archived(&mut self, runs: Vec<DurableRunView>) {
+        for run in runs {
+            let end = usize::try_from(run.last.0 + 1).unwrap_or(0);
+            self.records.resize(end.max(self.records.len()), LastSeen::default());
+            for record in &mut self.records[usize::try_from(run.first.0).unwrap_or(0)..end] {
+                record.delivery_count = record.delivery_count.max(run.delivery_count);
+                if matches!(record.done, None | Some(Done::Below)) {
+                    record.done = Some(Done::Archived);
+                }
+            }
         }
     }
 
