@@ -287,7 +287,7 @@ async fn alter_group_configs(client: &Client, group: &str, wanted: Vec<(String, 
     tracing::warn!(
         group,
         configs = unknown.join(", "),
-        "this Kafka does not know these group configs (older than 4.4); what its brokers are set to holds"
+        "this Kafka does not know these group configs; what the brokers say under group.<name> holds: set it there"
     );
     if wanted.is_empty() {
         return Ok(());
