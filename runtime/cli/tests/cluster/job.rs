@@ -144,7 +144,8 @@ impl<'a> JobRun<'a> {
     async fn catch_up_and_drain(&mut self) {
         for _ in 0..DRAINS_MAX {
             let deadline = self.clock().now() + CAUGHT_UP_MAX;
-            while !self.is_caught_up().await {
+            // A worker that has only just begun does not know of signals yet.
+            while !self.worker.last_words().contains(r#""event":"started""#) || !self.is_caught_up().await {
                 self.pause_or_fail(deadline, "the worker does not catch up").await;
             }
             let code = self.worker.drain().await;
