@@ -13,6 +13,20 @@ pub(crate) const RECORD_LOCKS_MAX: &str = "share.partition.max.record.locks";
 /// Kafka: topic to which the broker itself writes rejected records (KIP-1191).
 pub(crate) const BROKER_DEAD_LETTER_TOPIC: &str = "errors.deadletterqueue.topic.name";
 
+/// Splits off the names of those configs that the brokers do not know (`known`: what they describe) and that only tune: a
+/// job is as right without them. Kafka 4.2 has them as settings of the brokers alone. Others stay: without them the group
+/// might read something else.
+pub(crate) fn split_unknown_tuning(
+    wanted: Vec<(String, String)>,
+    known: &BTreeMap<String, String>,
+) -> (Vec<(String, String)>, Vec<String>) {
+    let is_unknown_tuning = |(name, _): &(String, String)| {
+        [DELIVERY_COUNT_LIMIT, RECORD_LOCKS_MAX].contains(&name.as_str()) && !known.contains_key(name)
+    };
+    let (unknown, kept): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_unknown_tuning);
+    (kept, unknown.into_iter().map(|(name, _)| name).collect())
+}
+
 /// Limits under which the group hands out records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupSettings {
@@ -65,6 +79,18 @@ mod tests {
         let expected =
             GroupSettings { delivery_count_limit: 9, record_locks_max: 4_000, broker_dead_letters: true };
         assert_eq!(GroupSettings::of(&told.into()), expected);
+    }
+
+    #[test]
+    fn only_tuning_that_the_brokers_do_not_know_is_left_out() {
+        let pair = |name: &str| (name.to_owned(), "10".to_owned());
+        let wanted = ["share.isolation.level", DELIVERY_COUNT_LIMIT, RECORD_LOCKS_MAX].map(pair).to_vec();
+        let known = BTreeMap::from([pair(RECORD_LOCKS_MAX)]);
+        let (kept, unknown) = split_unknown_tuning(wanted.clone(), &known);
+        assert_eq!(kept, ["share.isolation.level", RECORD_LOCKS_MAX].map(pair));
+        assert_eq!(unknown, [DELIVERY_COUNT_LIMIT]);
+        let all: BTreeMap<_, _> = wanted.iter().cloned().collect();
+        assert_eq!(split_unknown_tuning(wanted.clone(), &all), (wanted, Vec::new()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::commit::{
 };
 use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
-use crate::group::GroupSettings;
+use crate::group::{GroupSettings, split_unknown_tuning};
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
 use crate::sink::KafkaSinkFactory;
@@ -256,10 +256,7 @@ async fn set_group_configs(client: &Client, config: &KafkaJobConfig) -> Result<G
     let wanted: Vec<(String, String)> =
         config.group_configs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
     if !wanted.is_empty() {
-        admin
-            .alter_group_config(&config.group, &wanted)
-            .await
-            .map_err(client_error(format!("set configs of group {}", config.group)))?;
+        alter_group_configs(client, &config.group, wanted).await?;
     }
     let described = match admin.describe_group_config(&config.group).await {
         Ok(described) => described,
@@ -270,4 +267,30 @@ async fn set_group_configs(client: &Client, config: &KafkaJobConfig) -> Result<G
         }
     };
     Ok(GroupSettings::of(&described))
+}
+
+/// Sets `wanted`, except for what this Kafka does not know and the job can do without.
+async fn alter_group_configs(client: &Client, group: &str, wanted: Vec<(String, String)>) -> Result<()> {
+    let doing = || client_error(format!("set configs of group {group}"));
+    let admin = client.admin();
+    let refused = match admin.alter_group_config(group, &wanted).await {
+        Ok(()) => return Ok(()),
+        Err(error) if error.code() == Some(KafkaError::INVALID_CONFIG) => error,
+        Err(error) => return Err(doing()(error)),
+    };
+    // The brokers list every group config that they know, with its value.
+    let known = admin.describe_group_config(group).await.map_err(doing())?;
+    let (wanted, unknown) = split_unknown_tuning(wanted, &known);
+    if unknown.is_empty() {
+        return Err(doing()(refused));
+    }
+    tracing::warn!(
+        group,
+        configs = unknown.join(", "),
+        "this Kafka does not know these group configs; what the brokers say under group.<name> holds: set it there"
+    );
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    admin.alter_group_config(group, &wanted).await.map_err(doing())
 }

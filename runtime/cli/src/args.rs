@@ -10,7 +10,10 @@ use sharestream_base::HostPort;
 use sharestream_broker::FsyncPolicy;
 use sharestream_core::commit::CommitStep;
 
-use crate::properties::{self, Security};
+use crate::properties::CommandConfig;
+
+/// Environment variable that stands for `--brokers`.
+pub(crate) const BROKERS_VARIABLE: &str = "SHARESTREAM_BROKERS";
 
 /// Process Kafka share groups exactly once.
 ///
@@ -57,16 +60,11 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Overrides {
     /// Brokers instead of those in the job file
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = "SHARESTREAM_BROKERS")]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = BROKERS_VARIABLE)]
     pub(crate) brokers: Vec<HostPort>,
-    /// File of Kafka client properties (security.protocol, sasl.mechanism, ...) instead of [source.security]
-    #[arg(
-        long = "command-config",
-        value_name = "FILE",
-        env = "SHARESTREAM_COMMAND_CONFIG",
-        value_parser = properties::read
-    )]
-    pub(crate) security: Option<Security>,
+    /// How to speak to them.
+    #[command(flatten)]
+    pub(crate) command_config: CommandConfig,
     /// Acknowledgement mode instead of the one in the job file
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Mode>,
@@ -119,6 +117,9 @@ pub(crate) struct DemoArgs {
     /// Use these brokers (Apache Kafka 4.2 or later) and not an embedded one
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub(crate) brokers: Vec<HostPort>,
+    /// How to speak to them; the embedded one has no security.
+    #[command(flatten)]
+    pub(crate) command_config: CommandConfig,
     /// Keep the topics that were made on --brokers
     #[arg(long, requires = "brokers")]
     pub(crate) keep: bool,
@@ -268,18 +269,13 @@ pub(crate) struct Connection {
         long,
         value_name = "HOST:PORT",
         value_delimiter = ',',
-        env = "SHARESTREAM_BROKERS",
+        env = BROKERS_VARIABLE,
         default_value = "127.0.0.1:9092"
     )]
     pub(crate) brokers: Vec<HostPort>,
-    /// File of Kafka client properties: security.protocol, sasl.mechanism, ssl.ca.file, ...
-    #[arg(
-        long = "command-config",
-        value_name = "FILE",
-        env = "SHARESTREAM_COMMAND_CONFIG",
-        value_parser = properties::read
-    )]
-    pub(crate) security: Option<Security>,
+    /// How to speak to them.
+    #[command(flatten)]
+    pub(crate) command_config: CommandConfig,
 }
 
 /// `sharestream topic ...`.

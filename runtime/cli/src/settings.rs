@@ -19,8 +19,8 @@ const END_TXN_MAX: Duration = Duration::from_secs(10);
 
 /// Puts what the command line says in place of what the file says.
 pub(crate) fn apply(job: &mut JobFile, overrides: &Overrides) {
-    if let Some(security) = overrides.security.clone() {
-        job.source.security = security.0;
+    if let Some(security) = overrides.command_config.given() {
+        job.source.security = security.clone();
     }
     if !overrides.brokers.is_empty() {
         job.source.brokers = Brokers::Addresses(overrides.brokers.clone());

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::io::Read;
+use std::net::TcpListener;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -62,4 +64,48 @@ fn at_least_once_counts_its_duplicates_and_loses_nothing() {
     for count in ["lost", "torn", "open_transactions", "remaining", "wrong"] {
         assert_eq!(report[count], 0, "{count}\n{explained}");
     }
+}
+
+/// A worker that looked elsewhere would find nothing, or somebody's topics.
+#[test]
+fn the_embedded_broker_is_found_whatever_brokers_the_environment_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let properties = folder.path().join("client.properties");
+    std::fs::write(&properties, "security.protocol=SSL\n").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_sharestream"))
+        .args(["demo", "--json", "--crashes", "0", "--records", "1000"])
+        .env("SHARESTREAM_BROKERS", "127.0.0.1:1")
+        .env("SHARESTREAM_COMMAND_CONFIG", &properties)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", explained(&[], &output));
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a test without a reactor waits for another process")]
+fn a_cluster_is_spoken_to_as_the_command_config_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let properties = folder.path().join("client.properties");
+    std::fs::write(&properties, "security.protocol=SSL\n").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_sharestream"))
+        .args(["demo", "--json", "--brokers", &address, "--command-config"])
+        .arg(&properties)
+        .spawn()
+        .unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut connection = loop {
+        if let Ok((connection, _)) = listener.accept() {
+            break connection;
+        }
+        assert!(demo.try_wait().unwrap().is_none(), "it ended before it connected");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    connection.set_nonblocking(false).unwrap();
+    let mut first = [0];
+    connection.read_exact(&mut first).unwrap();
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    assert_eq!(first, [22], "the kind of a TLS handshake (RFC 8446, section 5.1)");
 }

@@ -46,6 +46,8 @@ pub struct JudgedOutcome {
 /// record of producer p --> open --commit marker of p--> committed (end)
 ///                             \---abort marker of p---> aborted (end)
 /// ```
+/// A commit marker whose epoch is too high belongs to a later transaction of p (ADR 0010): that the record's own is missing
+/// is an error.
 #[derive(Debug, Default)]
 pub struct OutcomeLog {
     /// Begins the keys of the records to keep; others are skipped unread.
@@ -76,7 +78,8 @@ impl OutcomeLog {
     /// Takes the next batch.
     ///
     /// # Errors
-    /// `Corrupt` when a record cannot be read, or an outcome stands outside a transaction.
+    /// `Corrupt` when a record cannot be read, or an outcome stands outside a transaction; `Retry` when the marker of an
+    /// outcome was compacted away since the outcome was read: read again into a new log.
     pub fn apply(&mut self, batch: &RawBatch) -> Result<()> {
         let producer = ProducerId(batch.header.producer_id);
         if batch.header.is_control() {
@@ -86,15 +89,32 @@ impl OutcomeLog {
                 ControlMarker::Commit => Verdict::Committed,
                 ControlMarker::Abort => Verdict::Aborted,
             };
-            for index in self.open.remove(&producer).unwrap_or_default() {
-                self.outcomes[index].verdict = verdict;
-            }
-            return Ok(());
+            return self.settle(producer, batch.header.producer_epoch, verdict);
         }
         let records = batch.records().map_err(wire_error("outcome topic batch"))?;
         for record in &records {
             let record = record.map_err(wire_error("outcome topic record"))?;
             self.apply_record(&record, producer, batch.header.is_transactional())?;
+        }
+        Ok(())
+    }
+
+    /// A marker with `epoch`: settles the open records of its producer. Under transaction version 2 a commit marker carries
+    /// the epoch of its transaction plus one.
+    fn settle(&mut self, producer: ProducerId, epoch: i16, verdict: Verdict) -> Result<()> {
+        for index in self.open.remove(&producer).unwrap_or_default() {
+            let JudgedOutcome { offset, record, verdict: judged } = &mut self.outcomes[index];
+            if verdict == Verdict::Committed && i32::from(epoch) > i32::from(record.producer_epoch.0) + 1 {
+                // The record's own marker was compacted away since the record was read: it aborted, or was tombstoned. A
+                // reading from the start finds neither.
+                return Err(Error::new(
+                    ErrorKind::Retry,
+                    format!(
+                        "the outcome topic was compacted while it was read: the marker of the outcome at offset {offset}                          is gone; it has to be read again"
+                    ),
+                ));
+            }
+            *judged = verdict;
         }
         Ok(())
     }

@@ -70,12 +70,12 @@ impl Log {
         self
     }
 
-    /// A marker, with the bumped epoch of transaction version 2.
-    fn marker(mut self, marker: ControlMarker, producer_id: i64) -> Self {
+    /// A marker of the transaction of `epoch`, with the bumped epoch of transaction version 2.
+    fn marker(mut self, marker: ControlMarker, producer_id: i64, epoch: i16) -> Self {
         let meta = MarkerMeta {
             coordinator_epoch: 0,
             producer_id,
-            producer_epoch: 99,
+            producer_epoch: epoch + 1,
             timestamp_ms: 0,
             base_offset: self.next_offset(),
             leader_epoch: 0,
@@ -94,17 +94,41 @@ impl Log {
 }
 
 #[test]
-fn a_record_is_judged_by_the_next_marker_of_its_producer_whatever_its_epoch() {
+fn a_record_is_judged_by_the_next_marker_of_its_producer() {
     let log = Log::default()
         .outcome(record("0", 1, None, 10, 0))
         .outcome(record("0", 2, Some(1), 11, 0))
-        .marker(ControlMarker::Abort, 11)
-        .marker(ControlMarker::Commit, 10)
+        .marker(ControlMarker::Abort, 11, 0)
+        .marker(ControlMarker::Commit, 10, 0)
         .outcome(record("0", 3, Some(1), 10, 1))
         .read()
         .unwrap();
     let verdicts: Vec<_> = log.outcomes().iter().map(|judged| (judged.offset.0, judged.verdict)).collect();
     assert_eq!(verdicts, [(0, Verdict::Committed), (1, Verdict::Aborted), (4, Verdict::Open)]);
+}
+
+/// A process stands still while it reads, for longer than markers are kept: the record's own is compacted away, and the
+/// next one of its producer is that of a later transaction. It must not commit what was aborted.
+#[test]
+fn a_commit_of_a_later_transaction_says_nothing_of_a_record_whose_marker_is_gone() {
+    let error = Log::default()
+        .outcome(record("0", 1, None, 10, 0))
+        .outcome(record("0", 2, None, 10, 1))
+        .marker(ControlMarker::Commit, 10, 1)
+        .read()
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Retry, "the next reading finds neither record nor marker: {error}");
+}
+
+/// The coordinator that ends a transaction of its own accord fences the producer too, so its marker may be further on.
+#[test]
+fn an_abort_may_carry_the_epoch_of_a_fence() {
+    let log = Log::default()
+        .outcome(record("0", 1, None, 10, 0))
+        .marker(ControlMarker::Abort, 10, 1)
+        .read()
+        .unwrap();
+    assert_eq!(log.outcomes()[0].verdict, Verdict::Aborted);
 }
 
 #[test]

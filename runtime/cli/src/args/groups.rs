@@ -9,8 +9,8 @@ use sharestream_base::HostPort;
 use sharestream_base::ids::Offset;
 use sharestream_client::ResetTo;
 
-use super::Connection;
-use crate::properties::{self, Security};
+use super::{BROKERS_VARIABLE, Connection};
+use crate::properties::CommandConfig;
 
 /// `sharestream group ...`.
 #[derive(Debug, Subcommand)]
@@ -146,16 +146,11 @@ pub(crate) struct Owner {
     #[arg(long, conflicts_with = "job")]
     pub(crate) any: bool,
     /// Bootstrap brokers; without it those of the job file, or 127.0.0.1:9092
-    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = "SHARESTREAM_BROKERS")]
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', env = BROKERS_VARIABLE)]
     pub(crate) brokers: Vec<HostPort>,
-    /// File of Kafka client properties (security.protocol, sasl.mechanism, ...) instead of [source.security]
-    #[arg(
-        long = "command-config",
-        value_name = "FILE",
-        env = "SHARESTREAM_COMMAND_CONFIG",
-        value_parser = properties::read
-    )]
-    pub(crate) security: Option<Security>,
+    /// How to speak to them.
+    #[command(flatten)]
+    pub(crate) command_config: CommandConfig,
 }
 
 /// The word behind `--to`.

@@ -18,11 +18,8 @@ pub(crate) async fn run(env: Env, command: TopicCommand) -> anyhow::Result<Exit>
 
 /// A client for the small commands: it gives up early, because a person is waiting.
 pub(crate) async fn connect(env: Env, connection: &Connection) -> anyhow::Result<Client> {
-    Ok(Client::connect(
-        env,
-        client_config(&connection.brokers, connection.security.clone().unwrap_or_default().0),
-    )
-    .await?)
+    let config = client_config(&connection.brokers, connection.command_config.settings());
+    Ok(Client::connect(env, config).await?)
 }
 
 /// Settings of every client that this command makes.

@@ -35,8 +35,8 @@ async fn owner(env: Env, owner: &Owner) -> anyhow::Result<(Option<JobFile>, Clie
             }
         },
     };
-    let security = match (&owner.security, &job) {
-        (Some(given), _) => given.0.clone(),
+    let security = match (owner.command_config.given(), &job) {
+        (Some(given), _) => given.clone(),
         (None, Some(job)) => job.source.security.clone(),
         (None, None) => SecuritySettings::default(),
     };

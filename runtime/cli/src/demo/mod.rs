@@ -85,7 +85,7 @@ async fn demo(env: Env, args: &DemoArgs, place: &Place) -> anyhow::Result<Exit> 
         let everything = flights.left();
         flights.load(&mut producer, &job.source.topics[0], everything).await?;
     }
-    let mut workers = Workers::new(&env.clock, &place.settings, folder.path());
+    let mut workers = Workers::new(&env.clock, place, folder.path());
     for (index, death) in deaths.iter().enumerate() {
         let load = load_in_pieces(&env, &mut flights, &mut producer, &job.source.topics[0], slice);
         let outcome = workers.run_until_death(*death, load, &mut display).await?;

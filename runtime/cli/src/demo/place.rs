@@ -6,13 +6,14 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 use sharestream_base::{Env, ErrorKind, HostPort};
-use sharestream_client::{Client, NewTopic, SecuritySettings};
+use sharestream_client::{Client, NewTopic};
 
 use super::flights;
 use super::process::Process;
 use crate::args::{DemoArgs, Mode};
 use crate::commands::topic::client_config;
 use crate::job_file::{self, JobFile};
+use crate::properties::CommandConfig;
 
 /// Partitions of every topic of the demo.
 const PARTITIONS: i32 = 8;
@@ -27,6 +28,8 @@ pub(crate) struct Place {
     pub(crate) client: Client,
     /// Settings for `--set` and [`job_file::load`].
     pub(crate) settings: Vec<String>,
+    /// What tells a worker how to speak to the brokers.
+    pub(crate) security: Vec<String>,
     /// The mode, never `Auto`.
     pub(crate) mode: Mode,
     broker: Option<Process>,
@@ -37,16 +40,17 @@ pub(crate) struct Place {
 impl Place {
     /// Starts a broker, or connects to the ones that the command line names.
     pub(crate) async fn open(env: &Env, args: &DemoArgs) -> anyhow::Result<Place> {
-        let (broker, addresses, mark) = if args.brokers.is_empty() {
+        let (broker, addresses, mark, command_config) = if args.brokers.is_empty() {
             let (broker, address) = start_broker().await?;
-            (Some(broker), vec![address], None)
+            // What the environment says about brokers elsewhere does not hold for this one.
+            (Some(broker), vec![address], None, CommandConfig::default())
         } else {
             // The cluster may be shared, and the demo may run there twice.
             let mark = format!("demo-{:08x}", env.rng.next_u64() & 0xffff_ffff);
-            (None, args.brokers.clone(), Some(mark))
+            (None, args.brokers.clone(), Some(mark), args.command_config.clone())
         };
         let client =
-            Client::connect(env.clone(), client_config(&addresses, SecuritySettings::default())).await?;
+            Client::connect(env.clone(), client_config(&addresses, command_config.settings())).await?;
         let addresses = addresses.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",");
         let mut settings = vec![format!("source.brokers={addresses}")];
         if let Some(mark) = &mark {
@@ -67,7 +71,8 @@ impl Place {
             mode => mode,
         };
         settings.push(format!("ack.mode={}", mode.word()));
-        Ok(Place { addresses, client, settings, mode, broker, mark })
+        let security = command_config.arguments();
+        Ok(Place { addresses, client, settings, security, mode, broker, mark })
     }
 
     /// Puts the example's job where the workers read it, and reads it as they will.

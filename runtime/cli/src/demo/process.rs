@@ -9,6 +9,9 @@ use sharestream_base::{OwnedTask, Spawner, TaskKind};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::args::BROKERS_VARIABLE;
+use crate::properties::COMMAND_CONFIG_VARIABLE;
+
 /// Lines of standard error that are kept to explain an unexpected end.
 const ERROR_LINES_MAX: usize = 20;
 
@@ -29,6 +32,9 @@ impl Process {
         let program = std::env::current_exe().context("cannot find the sharestream program")?;
         let mut child = Command::new(program)
             .args(arguments)
+            // Where its brokers are, and how to speak to them, the arguments say.
+            .env_remove(BROKERS_VARIABLE)
+            .env_remove(COMMAND_CONFIG_VARIABLE)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -10,6 +10,7 @@ use serde_json::Value;
 use sharestream_base::{Clock, Instant};
 
 use super::display::Display;
+use super::place::Place;
 use super::plan::Death;
 use super::process::Process;
 use super::report::{DemoReport, Latencies};
@@ -48,12 +49,13 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Workers for the job file in `folder` with `settings` in place of what it says.
-    pub(crate) fn new(clock: &Clock, settings: &[String], folder: &Path) -> Self {
+    /// Workers for the job file in `folder` with the settings of `place` instead of what it says.
+    pub(crate) fn new(clock: &Clock, place: &Place, folder: &Path) -> Self {
         let path: PathBuf = folder.join("job.toml");
         let mut arguments = vec!["run".to_owned(), path.display().to_string()];
-        arguments.extend(settings.iter().flat_map(|setting| ["--set".to_owned(), setting.clone()]));
+        arguments.extend(place.settings.iter().flat_map(|setting| ["--set".to_owned(), setting.clone()]));
         arguments.extend(["--json", "--with-parent"].map(str::to_owned));
+        arguments.extend(place.security.iter().cloned());
         Workers {
             clock: clock.clone(),
             arguments,

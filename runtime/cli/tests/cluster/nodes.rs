@@ -264,6 +264,8 @@ fn with_client_listener(settings: &str, port: u16) -> String {
     }
     let session_ms = BROKER_SESSION.as_millis();
     text.push_str(&format!("broker.session.timeout.ms={session_ms}\nbroker.heartbeat.interval.ms=500\n"));
+    // What the example wants of its group; Kafka 4.2 takes it from the brokers alone.
+    text.push_str("group.share.delivery.count.limit=10\n");
     text.push_str("transaction.abort.timed.out.transaction.cleanup.interval.ms=1000\n");
     text
 }
