@@ -245,10 +245,13 @@ impl Source for ShareSource {
 
     fn in_flight(&self) -> InFlight {
         let dropped = self.ledger.as_ref().map(LedgerFilter::dropped).unwrap_or_default();
+        // What was polled together is handed on at once: a barrier in between would leave the rest, whose locks run
+        // already, to another commit.
+        let window_fill = if self.ready.is_empty() { self.window.fill() } else { 0.0 };
         InFlight {
             record_count: self.epoch.record_count,
             byte_count: self.epoch.byte_count,
-            window_fill: self.window.fill(),
+            window_fill,
             already_decided: dropped.already_decided,
             below_floor: dropped.below_floor,
         }
