@@ -58,7 +58,8 @@ pub struct KafkaJobConfig {
     /// `transaction_timeout`. Since 0.1.
     #[serde(with = "duration_ms")]
     pub commit_deadline: Duration,
-    /// Records of one poll. Kafka: `max.poll.records`. Default 4000, at least 1. Since 0.1.
+    /// Records of one poll. Well above the lock window of a partition, so that one fetch brings several partitions and
+    /// they share a commit. Kafka: `max.poll.records`. Default 16,000, at least 1. Since 0.1.
     pub max_poll_records: i32,
     /// Rows of one batch. Default 4096, at least 1. Since 0.1.
     pub batch_rows_max: usize,
@@ -192,7 +193,7 @@ impl Default for KafkaJobConfig {
             outcome_replication_factor: 1,
             transaction_timeout: Duration::from_secs(30),
             commit_deadline: Duration::from_secs(20),
-            max_poll_records: 4_000,
+            max_poll_records: 16_000,
             batch_rows_max: 4_096,
             fetch_bytes_max: 8 << 20,
             fetch_wait: Duration::from_millis(100),

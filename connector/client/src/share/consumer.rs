@@ -5,6 +5,7 @@
 
 mod answers;
 mod routing;
+mod sending;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,21 +15,19 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use sharestream_base::ids::{NodeId, Offset, PartitionIndex, TopicId};
 use sharestream_base::{ErrorKind, Instant};
 use sharestream_wire::KafkaError;
-use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeRequest;
-use sharestream_wire::messages::share_fetch::ShareFetchRequest;
 
 use super::acknowledge::{AckResult, AcknowledgeType, Decided, OffsetRange, ShareAcknowledgements};
 use super::acquired::ShareRecords;
-use super::config::{AcquireMode, ShareConsumerConfig};
-use super::leader::{self, Answer, Leader, LeaderAnswer, SentBatches};
+use super::config::ShareConsumerConfig;
+use super::leader::{self, Leader, LeaderAnswer, SentBatches};
 use super::lost::LostLocks;
 use super::membership_task::{MembershipHandle, MembershipOptions, MetadataHandle, ShareGroupMetadata};
-use super::session::{CLOSING, OPENING, PartitionKey};
+use super::session::{CLOSING, PartitionKey};
 use crate::backoff::Backoff;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::{Error, Result};
-use answers::failed;
+use sending::Requests;
 
 /// A member of a share group. One task owns it.
 pub struct ShareConsumer {
@@ -73,17 +72,6 @@ enum When {
     /// With the next fetch.
     NextFetch,
 }
-
-/// What may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Requests {
-    All,
-    Acknowledgements,
-}
-
-/// Longest wait of a fetch ahead. It must be short: an acknowledgement waits behind it, and where the lock window is
-/// full only acknowledgements make the next records available.
-const AHEAD_WAIT: Duration = Duration::from_millis(5);
 
 impl ShareConsumer {
     /// Joins the group. Topics named must exist; with a pattern, those that match may come later. The group's settings
@@ -140,6 +128,19 @@ impl ShareConsumer {
     /// # Cancel safety
     /// Cancel safe: nothing acquired is lost, the next call returns it.
     pub async fn poll(&mut self) -> Result<ShareRecords> {
+        self.poll_within(self.config.max_wait).await
+    }
+
+    /// As [`ShareConsumer::poll`], with fetches that wait at most `fetch_wait`. Shorter than `max_wait`, it returns as
+    /// soon as every leader was asked and has nothing. To be used while records are held: their acknowledgement waits
+    /// for the fetch that is under way, and where the lock window is full nothing else makes records available.
+    ///
+    /// # Errors
+    /// Those of `poll`.
+    ///
+    /// # Cancel safety
+    /// As `poll`.
+    pub async fn poll_within(&mut self, fetch_wait: Duration) -> Result<ShareRecords> {
         let deadline = self.client.env().clock.now() + self.config.max_wait;
         loop {
             self.take_membership()?;
@@ -158,12 +159,25 @@ impl ShareConsumer {
                     return Ok(records);
                 }
             }
-            self.send_requests(Requests::All).await?;
+            if fetch_wait < self.config.max_wait && self.take_dryness() {
+                return Ok(ShareRecords::default());
+            }
+            self.send_requests(Requests::All(fetch_wait)).await?;
             if self.client.env().clock.now() >= deadline {
                 return Ok(ShareRecords::default());
             }
             self.wait(deadline).await?;
         }
+    }
+
+    /// True when every leader was asked since the last time, and had nothing; asked once.
+    fn take_dryness(&mut self) -> bool {
+        let was_asked = self.leaders.values().any(|leader| leader.came_back_empty);
+        let is_dry = was_asked && self.leaders.values().all(Leader::is_dry);
+        if is_dry {
+            self.leaders.values_mut().for_each(|leader| leader.came_back_empty = false);
+        }
+        is_dry
     }
 
     /// Decides on offsets `first..=last`, which must have been handed out by `poll`. Local; the later decision wins.
@@ -209,6 +223,11 @@ impl ShareConsumer {
             self.hand_to_leader(key, decided, When::NextFetch);
             self.hand_to_leader(key, renewed, When::Now);
         }
+    }
+
+    /// True while acknowledgements wait for their request or its answer. Local.
+    pub fn awaits_acknowledgement_results(&self) -> bool {
+        self.acknowledging() || self.leaders.values().any(Leader::holds_acknowledgements)
     }
 
     /// Takes the results of acknowledgements that have come since the last call. Local.
@@ -378,128 +397,5 @@ impl ShareConsumer {
                 error: Some(KafkaError::SHARE_SESSION_NOT_FOUND),
             }),
         }
-    }
-
-    /// Sends to every leader what is due: acknowledgements first, else a fetch.
-    async fn send_requests(&mut self, requests: Requests) -> Result<()> {
-        let now = self.client.env().clock.now();
-        let due: Vec<NodeId> = self
-            .leaders
-            .iter()
-            .filter(|(_, leader)| {
-                let fetches = requests == Requests::All && leader.wants_fetch();
-                !leader.busy && !leader.is_paused(now) && (leader.has_acknowledgements() || fetches)
-            })
-            .map(|(node, _)| *node)
-            .collect();
-        for node in due {
-            if let Err(error) = self.send_to(node, self.config.max_wait).await {
-                self.request_failed(node, error)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fetches from a leader while the application works on what it handed out.
-    async fn send_fetch_ahead(&mut self, node: NodeId) -> Result<()> {
-        let now = self.client.env().clock.now();
-        let due = self.leaders.get(&node).is_some_and(|leader| {
-            !leader.busy && !leader.is_paused(now) && !leader.has_acknowledgements() && leader.wants_fetch()
-        });
-        if !due {
-            return Ok(());
-        }
-        let max_wait = self.config.max_wait.min(AHEAD_WAIT);
-        match self.send_to(node, max_wait).await {
-            Ok(()) => Ok(()),
-            Err(error) => self.request_failed(node, error),
-        }
-    }
-
-    /// Sends one request to a leader; `max_wait` is how long it may wait for records.
-    async fn send_to(&mut self, node: NodeId, max_wait: Duration) -> Result<()> {
-        let open = self.leaders.get(&node).and_then(|leader| leader.connection.clone());
-        let connection = match open {
-            Some(connection) => connection,
-            None => {
-                let opened = self.client.open(node).await?;
-                self.leaders.entry(node).or_default().connection = Some(opened.clone());
-                opened
-            }
-        };
-        let member = self.share_group_metadata();
-        let renews = connection.versions().of::<ShareAcknowledgeRequest>(connection.address())? >= 2;
-        let limits = connection.versions().of::<ShareFetchRequest>(connection.address())? >= 2;
-        if self.config.acquire_mode == AcquireMode::RecordLimit && !limits {
-            let context = format!(
-                "broker {node} has no record limit (ShareFetch 2, Kafka 4.2); choose the batch-optimized acquire mode"
-            );
-            return Err(Error::new(ErrorKind::InvalidInput, context));
-        }
-        let Some(leader) = self.leaders.get_mut(&node) else { return Ok(()) };
-        if !renews {
-            let refused = leader.take_renewals();
-            if !refused.is_empty() {
-                self.push_results(refused, |_| Some(KafkaError::UNSUPPORTED_VERSION));
-                return Ok(());
-            }
-        }
-        leader.separate(false);
-        // The session moves on only when the request is on its way: a dropped call has sent nothing.
-        let mut session = leader.session.clone();
-        let answer: BoxFuture<'static, LeaderAnswer> = if leader.has_acknowledgements() {
-            let Some(epoch) = session.acknowledge() else {
-                // The session ended before they were sent.
-                let unsent = leader.take_acknowledgements();
-                self.push_results(unsent, |_| Some(KafkaError::SHARE_SESSION_NOT_FOUND));
-                return Ok(());
-            };
-            let sent = leader.acknowledgements();
-            let request = leader::acknowledge_request(epoch, &member, &sent);
-            let mut pending = connection.send(&request).await?;
-            leader.to_send.clear();
-            leader.acknowledging = true;
-            Box::pin(async move {
-                let answer = pending.answer().await;
-                LeaderAnswer { node, answer: Answer::Acknowledge(sent, answer) }
-            })
-        } else {
-            let plan = session.fetch(&leader.wanted);
-            let opening = plan.epoch == OPENING;
-            if opening {
-                // The session that they belonged to is over, and no opening request may carry any.
-                let unsent = leader.take_acknowledgements();
-                self.results.extend(failed(unsent, KafkaError::SHARE_SESSION_NOT_FOUND));
-            }
-            let sent = leader.fetch_acknowledgements();
-            let request = leader::fetch_request(&plan, &sent, &member, &self.config, max_wait);
-            let timeout = self.client.config().request_timeout + max_wait;
-            let mut pending = connection.send_with(&request, timeout).await?;
-            leader.with_fetch.clear();
-            leader.acknowledging = !sent.is_empty();
-            Box::pin(async move {
-                let answer = pending.answer_with_arrival().await;
-                LeaderAnswer { node, answer: Answer::Fetch { opening, sent, answer } }
-            })
-        };
-        leader.session = session;
-        leader.busy = true;
-        self.answers.push(answer);
-        Ok(())
-    }
-
-    /// Waits for an answer, news of the membership, or the end of a pause, until `deadline`.
-    async fn wait(&mut self, deadline: Instant) -> Result<()> {
-        let now = self.client.env().clock.now();
-        let pauses = self.leaders.values().filter_map(|leader| leader.retry_at);
-        let wake_at = pauses.chain(self.route_at).filter(|at| *at > now).fold(deadline, Instant::min);
-        let clock = &self.client.env().clock;
-        let answer = tokio::select! {
-            biased;
-            Some(answer) = self.answers.next() => answer,
-            _changed_or_ended = self.membership.view.changed() => return Ok(()),
-            () = clock.sleep_until(wake_at) => return Ok(()),
-        };
-        self.take_answer(answer)
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Leader {
     pub(super) acknowledging: bool,
     /// An answer with records waits for a poll: the next fetch waits, or locks would pile up here.
     pub(super) has_ready: bool,
+    /// The last request was a fetch, and it found nothing.
+    pub(super) came_back_empty: bool,
     /// Partitions to fetch.
     pub(super) wanted: BTreeSet<PartitionKey>,
     /// Partitions that handed out records in this session: their locks go with it.
@@ -69,6 +71,17 @@ impl Leader {
     /// True when there is something to fetch and room for the answer.
     pub(super) fn wants_fetch(&self) -> bool {
         !self.has_ready && !self.wanted.is_empty()
+    }
+
+    /// True when there is nothing to get from it for now: neither a request under way nor acknowledgements that
+    /// wait for the next fetch could bring records.
+    pub(super) fn is_dry(&self) -> bool {
+        self.wanted.is_empty() || (self.came_back_empty && !self.busy && !self.holds_acknowledgements())
+    }
+
+    /// True when there are acknowledgements to send, in whichever request.
+    pub(super) fn holds_acknowledgements(&self) -> bool {
+        !self.to_send.is_empty() || !self.with_fetch.is_empty()
     }
 
     /// True when there are acknowledgements to send in a request of their own.

@@ -65,6 +65,13 @@ impl Keeper {
                 ),
             ));
         }
+        // With connections of its own: a broker answers the requests of a connection one after another, and describing
+        // the group's offsets was seen to take two seconds under load, for which commits would wait.
+        let shared = config.client;
+        let client = Client::connect(shared.env().clone(), shared.config().clone())
+            .await
+            .map_err(client_error("connect the keeper"))?;
+        let config = KeeperConfig { client, ..config };
         let mut rounds = Rounds { tail, config, producer: None, is_first: true };
         rounds.examine_and_plan().await?;
         rounds.is_first = false;

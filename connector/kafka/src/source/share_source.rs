@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sharestream_base::ErrorKind;
@@ -40,7 +41,15 @@ pub(super) struct ShareSource {
     ledger: Option<LedgerFilter>,
     /// Polled, and not looked through yet: the ledger had to be caught up first.
     polled: Option<ShareRecords>,
+    /// False once `stop_acquiring` was called: no fetch will carry acknowledgements any more.
+    is_polling: bool,
+    /// Epochs whose acknowledgements are on their way.
+    acknowledging: Vec<CheckpointId>,
 }
+
+/// Longest wait of a fetch while records are held. Their acknowledgements wait behind it, and where the lock windows
+/// are full only acknowledgements make the next records available.
+const HOLDING_WAIT: Duration = Duration::from_millis(5);
 
 /// What a source needs beside its consumer.
 pub(super) struct SourceParts {
@@ -84,6 +93,8 @@ impl ShareSource {
             mode,
             ledger,
             polled: None,
+            is_polling: true,
+            acknowledging: Vec::new(),
         }
     }
 
@@ -99,8 +110,12 @@ impl ShareSource {
             }
         }
         if self.polled.is_none() {
-            self.polled = Some(consumer.poll().await.map_err(client_error("poll"))?);
+            let holds = !self.window.is_empty() || consumer.awaits_acknowledgement_results();
+            let polled = if holds { consumer.poll_within(HOLDING_WAIT).await } else { consumer.poll().await };
+            self.polled = Some(polled.map_err(client_error("poll"))?);
         }
+        self.take_results();
+        let consumer = self.consumer.as_mut().ok_or_else(closed)?;
         if let (Some(ledger), Some(records)) = (&mut self.ledger, &mut self.polled)
             && ledger.must_take(records).await?
         {
@@ -151,16 +166,33 @@ impl ShareSource {
         })
     }
 
-    /// Sends ordinary acknowledgements of `decided`. A refused one is no error: the record comes again, as at least
+    /// Hands on what has become of acknowledgements that went with fetches.
+    fn take_results(&mut self) {
+        let Some(consumer) = &mut self.consumer else { return };
+        warn_of_refused(&consumer.acknowledgement_results());
+        if !consumer.awaits_acknowledgement_results() {
+            for checkpoint in self.acknowledging.drain(..) {
+                self.attempt.acknowledged(checkpoint);
+            }
+        }
+    }
+
+    /// Sends ordinary acknowledgements of `decided`: with the next fetch while there is one to come, since a request
+    /// of their own would only hold it up. A refused one is no error: the record comes again, as at least
     /// once says, and is counted in the log.
     async fn acknowledge(
         &mut self,
         decided: impl Iterator<Item = (SourcePartition, DecidedRange)>,
     ) -> Result<()> {
+        let is_polling = self.is_polling;
         let consumer = self.consumer()?;
         for (partition, range) in decided {
             let kind = acknowledge_type(range.decision);
             consumer.acknowledge(partition.topic_id, partition.partition, range.first, range.last, kind);
+        }
+        if is_polling {
+            consumer.acknowledge_with_next_fetch();
+            return Ok(());
         }
         let results = consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
         warn_of_refused(&results);
@@ -213,10 +245,13 @@ impl Source for ShareSource {
 
     fn in_flight(&self) -> InFlight {
         let dropped = self.ledger.as_ref().map(LedgerFilter::dropped).unwrap_or_default();
+        // What was polled together is handed on at once: a barrier in between would leave the rest, whose locks run
+        // already, to another commit.
+        let window_fill = if self.ready.is_empty() { self.window.fill() } else { 0.0 };
         InFlight {
             record_count: self.epoch.record_count,
             byte_count: self.epoch.byte_count,
-            window_fill: self.window.fill(),
+            window_fill,
             already_decided: dropped.already_decided,
             below_floor: dropped.below_floor,
         }
@@ -230,8 +265,9 @@ impl Source for ShareSource {
             AckMode::AtLeastOnce | AckMode::Ledger => {
                 let member = self.member()?;
                 if let Some(decided) = self.attempt.take_decisions(checkpoint, &member.member_id) {
+                    self.acknowledging.push(checkpoint);
                     let done = self.acknowledge(decided.ranges()).await;
-                    self.attempt.acknowledged(checkpoint);
+                    self.take_results();
                     done?;
                 }
                 Ok(())
@@ -240,6 +276,12 @@ impl Source for ShareSource {
     }
 
     async fn stop_acquiring(&mut self) -> Result<()> {
+        self.is_polling = false;
+        let consumer = self.consumer()?;
+        // What was to go with the next fetch.
+        let results = consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
+        warn_of_refused(&results);
+        self.take_results();
         let ready = std::mem::take(&mut self.ready);
         let mut ranges: Vec<(SourcePartition, OffsetRange)> = Vec::new();
         for (partition, range) in ready.iter().flat_map(|chunk| &chunk.decided) {

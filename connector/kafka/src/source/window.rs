@@ -60,6 +60,11 @@ impl LockWindow {
         });
     }
 
+    /// True when nothing was handed on that is not committed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+
     /// The fullest window, 0.0 to 1.0.
     pub(super) fn fill(&self) -> f64 {
         let widths = self.partitions.values().map(|spans| {
@@ -87,6 +92,7 @@ mod tests {
             |index| SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(index) };
         let mut window = LockWindow::new(100);
         assert_eq!(window.fill(), 0.0);
+        assert!(window.is_empty());
         window.handed_on(partition(0), Offset(10), Offset(19));
         assert_eq!(window.fill(), 0.1);
         window.barrier(CheckpointId(1));
@@ -101,7 +107,9 @@ mod tests {
         window.handed_on(partition(1), Offset(5), Offset(500));
         assert_eq!(window.fill(), 1.0, "never above full");
         window.barrier(CheckpointId(2));
+        assert!(!window.is_empty());
         window.committed(CheckpointId(2));
         assert_eq!(window.fill(), 0.0);
+        assert!(window.is_empty());
     }
 }

@@ -8,8 +8,8 @@ use sharestream_base::{Clock, ErrorKind};
 use sharestream_client::{Client, OffsetSpec};
 use sharestream_core::{JobControl, JobState};
 
-/// Pause between two looks at the group's start offsets.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Pause between two looks at the group's start offsets; each costs the brokers a read for every partition.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The end offsets at the start of the run, and where the group was then.
 pub(crate) struct CaughtUp {

@@ -102,6 +102,7 @@ impl ShareConsumer {
                 (leader.retry_at, leader.backoff) = (None, None);
             }
             leader.has_ready |= found_some;
+            leader.came_back_empty = !found_some && answer.errors.is_empty();
             for partition in &answer.partitions {
                 let key = (partition.topic_id, partition.partition);
                 leader.held.insert(key);
