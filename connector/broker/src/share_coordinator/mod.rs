@@ -296,12 +296,12 @@ pub(crate) fn recorded(log: &Partition) -> Vec<(ShareKey, DurableShare)> {
     replay(log).map_or(Vec::new(), |shard| shard.all())
 }
 
+/// A share partition, its state epoch where its whole state was written, and the runs that were written.
+pub(crate) type Written = (ShareKey, Option<StateEpoch>, Vec<StateBatch>);
+
 /// What was written to a partition of the log since `from`, in order: of each share partition the changed runs, and its
 /// state epoch where its whole state was written. With the end of the log; nothing when it is damaged.
-pub(crate) fn written_since(
-    log: &Partition,
-    from: Offset,
-) -> (Vec<(ShareKey, Option<StateEpoch>, Vec<StateBatch>)>, Offset) {
+pub(crate) fn written_since(log: &Partition, from: Offset) -> (Vec<Written>, Offset) {
     let mut written = Vec::new();
     let from = from.max(log.ends().log_start);
     let end = read_from(log, from, |record| match record {
