@@ -219,6 +219,8 @@ pub(crate) struct ControlArgs {
 pub(crate) enum ControlAction {
     /// Show the nodes and how many partitions each leads
     Status,
+    /// Show what each running node counts of staged records and dead letters (KIP-1289, KIP-1191)
+    Metrics,
     /// Make a node the leader of a partition (of __transaction_state, __share_group_state or __consumer_offsets: the
     /// coordinator)
     MoveLeader {

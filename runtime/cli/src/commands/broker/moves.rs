@@ -1,6 +1,7 @@
 //! `sharestream broker control`: one command to a broker in another process.
 
 use sharestream_base::Env;
+use sharestream_broker::metrics::NodeMetrics;
 use sharestream_broker::control::{self, Command, Reply};
 
 use crate::args::{ControlAction, ControlArgs};
@@ -24,6 +25,7 @@ pub(super) async fn run(env: &Env, args: ControlArgs) -> anyhow::Result<Exit> {
 fn command_of(action: ControlAction) -> Command {
     match action {
         ControlAction::Status => Command::Status,
+        ControlAction::Metrics => Command::Metrics,
         ControlAction::MoveLeader { topic, partition, node } => {
             Command::MoveLeader { topic, partition, node }
         }
@@ -37,6 +39,9 @@ fn command_of(action: ControlAction) -> Command {
 }
 
 fn print(reply: &Reply) {
+    if !reply.metrics.is_empty() {
+        return output::line(&metrics(&reply.metrics));
+    }
     for node in &reply.nodes {
         let leads = output::thousands(node.leads as u64);
         output::line(&format!(
@@ -54,4 +59,34 @@ fn print(reply: &Reply) {
     } else if reply.nodes.is_empty() {
         output::line("done");
     }
+}
+
+/// One row for each node; times in milliseconds.
+fn metrics(nodes: &[NodeMetrics]) -> String {
+    let header = [
+        "node",
+        "staged",
+        "stages",
+        "p50 ms",
+        "p99 ms",
+        "lock expired",
+        "letters",
+        "failed letters",
+        "markers",
+    ];
+    let rows = nodes.iter().map(|node| {
+        let latency = node.txn_share_acknowledge_request_latency_ms;
+        vec![
+            node.node.to_string(),
+            output::thousands(node.txn_pending_records_count),
+            output::thousands(latency.count),
+            format!("{:.1}", latency.p50_ms),
+            format!("{:.1}", latency.p99_ms),
+            output::thousands(node.txn_pending_lock_expired_count),
+            output::thousands(node.dead_letters_written_count),
+            output::thousands(node.dead_letters_failed_count),
+            output::thousands(node.txn_remembered_markers_count),
+        ]
+    });
+    output::table(&header, rows.collect())
 }
