@@ -126,7 +126,7 @@ async fn every_api_can_be_refused_in_every_version() {
     refuse_all! { client;
         FetchRequest [4, 16], ListOffsetsRequest [1, 10], MetadataRequest [0, 13], FindCoordinatorRequest [0, 6],
         ListGroupsRequest [0, 5], ApiVersionsRequest [0, 4], CreateTopicsRequest [2, 7],
-        DeleteTopicsRequest [1, 6], DeleteRecordsRequest [0, 2], InitProducerIdRequest [0, 5],
+        DeleteTopicsRequest [1, 6], DeleteGroupsRequest [0, 2], DeleteRecordsRequest [0, 2], InitProducerIdRequest [0, 5],
         AddPartitionsToTxnRequest [0, 5], EndTxnRequest [0, 5], WriteTxnMarkersRequest [1, 1],
         DescribeConfigsRequest [1, 4], IncrementalAlterConfigsRequest [0, 1], DescribeClusterRequest [0, 2],
         DescribeProducersRequest [0, 0], DescribeTransactionsRequest [0, 0], ListTransactionsRequest [0, 1],

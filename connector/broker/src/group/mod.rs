@@ -102,6 +102,18 @@ impl GroupCoordinator {
         }
     }
 
+    /// Forgets a group. Errors: NOT_COORDINATOR, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (somebody has joined meanwhile).
+    pub(crate) fn forget(&self, node: &Node, group: &str) -> Result<(), ErrorCode> {
+        let led = coordinated(node, group)?;
+        let mut groups = self.lock();
+        let known = groups.get(group).filter(|known| known.led.epoch() == led.epoch());
+        if !known.ok_or(ErrorCode::GroupIdNotFound)?.group.members().is_empty() {
+            return Err(ErrorCode::NonEmptyGroup);
+        }
+        groups.remove(group);
+        Ok(())
+    }
+
     /// Every group.
     pub(crate) fn list(&self) -> Vec<ListedGroup> {
         let groups = self.lock();

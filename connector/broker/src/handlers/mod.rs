@@ -30,6 +30,7 @@ mod add_partitions_to_txn;
 mod alter_share_group_offsets;
 mod api_versions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_share_group_offsets;
 mod delete_share_group_state;
@@ -287,6 +288,7 @@ table! {
     MetadataRequest => metadata [0, 13],
     FindCoordinatorRequest => find_coordinator [0, 6],
     ListGroupsRequest => list_groups [0, 5],
+    DeleteGroupsRequest => delete_groups [0, 2],
     ApiVersionsRequest => api_versions [0, 4],
     CreateTopicsRequest => create_topics [2, 7],
     DeleteTopicsRequest => delete_topics [1, 6],

@@ -6,7 +6,7 @@ use kafka_protocol::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
 };
 use kafka_protocol::messages::{
-    AlterShareGroupOffsetsRequest, GroupId, ShareGroupHeartbeatRequest, TopicName,
+    AlterShareGroupOffsetsRequest, DeleteGroupsRequest, GroupId, ShareGroupHeartbeatRequest, TopicName,
 };
 use sharestream_wire::KafkaError;
 use sharestream_wire::messages::share_fetch::ShareFetchRequest;
@@ -210,6 +210,28 @@ async fn start_offsets_can_be_reset_once_the_group_is_empty() {
     assert_eq!((altered.error_code, altered.responses[0].partitions[0].error_code), (0, 0));
     assert_eq!(cluster.start_offset(0).await, 2);
     assert_eq!(cluster.member("bob").await.fetch(LONG).await, [(2, 7, 1)]);
+    cluster.broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_group_without_members_can_be_deleted_and_begins_anew() {
+    let mut cluster = Cluster::start(1, &[]).await;
+    cluster.produce(0, 8).await;
+    let mut alice = cluster.member("alice").await;
+    assert_eq!(alice.fetch(LONG).await, [(0, 7, 1)]);
+    assert_eq!(alice.acknowledge(&[(0, 0, 7, 1)]).await, 0);
+    let request = DeleteGroupsRequest::default().with_groups_names(vec![GroupId(GROUP.into())]);
+    let refused = cluster.admin.call(request.clone(), 2).await;
+    assert_eq!(refused.results[0].error_code, KafkaError::NON_EMPTY_GROUP.0);
+
+    alice.session_epoch = -1;
+    assert_eq!(alice.acknowledge(&[]).await, 0);
+    leave(&mut alice).await;
+    let deleted = cluster.admin.call(request.clone(), 2).await;
+    assert_eq!((&*deleted.results[0].group_id.0, deleted.results[0].error_code), (GROUP, 0));
+    let unknown = cluster.admin.call(request, 2).await;
+    assert_eq!(unknown.results[0].error_code, KafkaError::GROUP_ID_NOT_FOUND.0);
+    assert_eq!(cluster.member("bob").await.fetch(LONG).await, [(0, 7, 1)]);
     cluster.broker.shutdown().await;
 }
 

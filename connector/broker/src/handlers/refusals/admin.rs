@@ -1,6 +1,7 @@
 //! Refused requests of administrators.
 
 use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
 };
@@ -45,6 +46,15 @@ impl Refuse for DeleteTopicsRequest {
             DeletableTopicResult::default().with_name(name).with_topic_id(id).with_error_code(code)
         });
         DeleteTopicsResponse::default().with_responses(responses.collect())
+    }
+}
+
+impl Refuse for DeleteGroupsRequest {
+    fn refuse(self, _version: i16, code: i16) -> DeleteGroupsResponse {
+        let groups = self.groups_names.into_iter();
+        let groups =
+            groups.map(|group| DeletableGroupResult::default().with_group_id(group).with_error_code(code));
+        DeleteGroupsResponse::default().with_results(groups.collect())
     }
 }
 

@@ -1,8 +1,8 @@
 //! `sharestream broker control`: one command to a broker in another process.
 
 use sharestream_base::Env;
-use sharestream_broker::metrics::NodeMetrics;
 use sharestream_broker::control::{self, Command, Reply};
+use sharestream_broker::metrics::NodeMetrics;
 
 use crate::args::{ControlAction, ControlArgs};
 use crate::exit::Exit;
