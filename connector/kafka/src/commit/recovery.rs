@@ -73,10 +73,7 @@ impl Ownership {
         match log.owner(job, instance) {
             Some(owner) if owner.incarnation == self.incarnation => Ok(()),
             Some(owner) => Err(replaced(job, instance, owner)),
-            None => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("{} has lost the owner record of {job}/{instance}", self.topic.name),
-            )),
+            None => Err(owner_is_gone(job, instance, &self.topic.name)),
         }
     }
 
@@ -86,6 +83,15 @@ impl Ownership {
         let ownership = self.clone();
         async move { !ownership.check().await.is_err_and(|error| error.kind() == ErrorKind::Fenced) }.boxed()
     }
+}
+
+/// The record was written before anything else was done, and only a damaged or deleted topic can lose it.
+fn owner_is_gone(job: &str, instance: &str, topic: &str) -> Error {
+    let context = format!(
+        "{topic} has lost the owner record of {job}/{instance}; was the topic deleted or shortened by hand? Its outcomes \
+         say what has committed, so nothing may go on without them"
+    );
+    Error::new(ErrorKind::Corrupt, context)
 }
 
 fn replaced(job: &str, instance: &str, owner: &OwnerRecord) -> Error {
