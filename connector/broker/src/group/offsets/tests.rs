@@ -1,9 +1,10 @@
 //! Recovery of a shard from the log of its partition, and what the coordinator refuses by itself.
 
+use proptest::prelude::*;
 use sharestream_base::ids::{NodeId, ProducerEpoch, TopicId};
 
 use super::*;
-use crate::log::{Place, Stored};
+use crate::log::{LogSettings, Place, Stored};
 
 fn of(partition: i32) -> TopicPartition {
     TopicPartition { topic: Arc::from("t"), partition: PartitionIndex(partition) }
@@ -33,7 +34,11 @@ fn log() -> Arc<Partition> {
 }
 
 fn staging(loaded: &Loaded, epoch: i16) -> Staging {
-    let identity = Identity { producer_id: ProducerId(7), epoch: ProducerEpoch(epoch) };
+    staging_of(loaded, 7, epoch)
+}
+
+fn staging_of(loaded: &Loaded, producer: i64, epoch: i16) -> Staging {
+    let identity = Identity { producer_id: ProducerId(producer), epoch: ProducerEpoch(epoch) };
     let version = TransactionVersion::V2;
     let guard = loaded.led.staging_guard(identity.producer_id, identity.epoch, version).unwrap();
     Staging { led: loaded.led.clone(), identity, guard, version }
@@ -105,4 +110,77 @@ fn metadata_is_measured_as_kafka_measures_it() {
     assert!(fits("x".repeat(4_096)) && !fits("x".repeat(4_097)));
     assert!(fits("\u{e4}".repeat(4_096)) && !fits("\u{e4}".repeat(4_097)));
     assert!(fits("\u{1f980}".repeat(2_048)) && !fits("\u{1f980}".repeat(2_049)), "two units each");
+}
+
+/// Something that gets into the log.
+#[derive(Clone, Debug)]
+enum Op {
+    Commit { partition: i32, by: Option<i64> },
+    End { by: i64, commit: bool },
+    DeleteOffset(i32),
+    DeleteGroup,
+    Compact,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (0..2i32, prop::option::of(1..3i64)).prop_map(|(partition, by)| Op::Commit { partition, by }),
+        4 => (1..3i64, any::<bool>()).prop_map(|(by, commit)| Op::End { by, commit }),
+        1 => (0..2i32).prop_map(Op::DeleteOffset),
+        1 => Just(Op::DeleteGroup),
+        2 => Just(Op::Compact),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn a_compacted_log_says_what_the_whole_one_said(ops in prop::collection::vec(op(), 1..80)) {
+        let log = log();
+        log.set_settings(LogSettings {
+            delete: false,
+            compact: true,
+            segment_bytes: 200,
+            dirty_percent_min: 0,
+            ..LogSettings::default()
+        });
+        let mut live = led(&log, 1);
+        let mut epochs = BTreeMap::from([(1, 0), (2, 0)]);
+        for (turn, op) in ops.into_iter().enumerate() {
+            match op {
+                Op::Commit { partition, by } => {
+                    let offsets = vec![(of(partition), value(turn as i64))];
+                    let records = live.shard.decide_commit("g", -1, offsets).unwrap();
+                    let staging = by.map(|by| staging_of(&live, by, epochs[&by]));
+                    live.append(records, staging.as_ref(), 1).unwrap();
+                }
+                Op::End { by, commit } => {
+                    let epoch = epochs[&by] + 1;
+                    let marker = Marker { producer_id: ProducerId(by), ..marker(epoch, commit) };
+                    let at = live.led.append_marker(&marker, 1).unwrap();
+                    live.shard.replay_marker(marker.producer_id, commit, at);
+                    epochs.insert(by, epoch);
+                }
+                Op::DeleteOffset(partition) => {
+                    let records = live.shard.decide_delete_offsets("g", &[of(partition)]);
+                    live.append(records.unwrap_or_default(), None, 1).unwrap();
+                }
+                Op::DeleteGroup => {
+                    let records = live.shard.decide_delete_group("g").unwrap_or_default();
+                    live.append(records, None, 1).unwrap();
+                }
+                // Long after every record: deletions and markers have outlived what they delete or end.
+                Op::Compact => {
+                    if let Some(cleaning) = live.led.keep_up(1_000_000_000_000) {
+                        cleaning.run();
+                    }
+                }
+            }
+            let recovered = replay(&log).unwrap();
+            for partition in 0..2 {
+                let progress = |shard: &Shard| shard.progress("g", &of(partition)).cloned();
+                prop_assert_eq!(progress(&recovered), progress(&live.shard));
+            }
+        }
+    }
 }
