@@ -67,7 +67,7 @@ async fn committed(p: &mut Play, source: &Topic) {
     }
     let unknown = p.name("unknown");
     for version in [1, 8] {
-        let cases: [(&str, &str, Option<&[(&str, &[i32])]>); 5] = [
+        let cases: [(&str, &str, Wanted<'_>); 5] = [
             ("of an unknown group", &stranger, Some(&[(&source.name, &[0])])),
             ("of a group without a name", "", Some(&[(&source.name, &[0])])),
             ("of a topic that is not there", &group, Some(&[(&unknown, &[0])])),

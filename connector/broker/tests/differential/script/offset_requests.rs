@@ -20,6 +20,9 @@ use crate::play::Play;
 /// Partition, offset, metadata.
 pub(crate) type Commit<'a> = (i32, i64, Option<&'a str>);
 
+/// Topics with partitions; none stands for all.
+pub(crate) type Wanted<'a> = Option<&'a [(&'a str, &'a [i32])]>;
+
 /// Member id and generation of who commits.
 pub(crate) type Who<'a> = (&'a str, i32);
 
@@ -66,7 +69,7 @@ const FETCH_FIRST_STABLE: i16 = 7;
 pub(crate) fn fetch_offsets(
     version: i16,
     group: &str,
-    topics: Option<&[(&str, &[i32])]>,
+    topics: Wanted<'_>,
     stable: bool,
 ) -> OffsetFetchRequest {
     let request = OffsetFetchRequest::default();
