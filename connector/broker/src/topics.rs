@@ -240,6 +240,7 @@ impl Topics {
             if let Err(ErrorCode::TopicAlreadyExists) = self.create_leaderless(new, config, nodes)
                 && let Some(topic) = self.by_name(name)
                 && topic.configs().is_empty()
+                && !configs.is_empty()
                 && let Err((code, text)) = self.set_configs(&topic, configs)
             {
                 // A folder of an older build, in which this topic was never written to.

@@ -1,7 +1,7 @@
-//! The group coordinator: membership, assignment and settings of share groups (KIP-932).
+//! The group coordinator: membership, assignment and settings of share groups (KIP-932), and offsets of consumer groups
+//! ([`offsets`]).
 //!
-//! A group is coordinated by the leader of its partition of `__consumer_offsets`. Membership lives in memory, as
-//! everything here does: after a restart or a move of that leader members are unknown and join again. Kafka stores
+//! A group is coordinated by the leader of its partition of `__consumer_offsets`. Membership lives in memory: after a restart or a move of that leader members are unknown and join again. Kafka stores
 //! the group's epoch; here the upper half of it is the coordinator's leader epoch, so that no member epoch of an
 //! earlier incarnation is ever mistaken for one of this.
 

@@ -1,10 +1,14 @@
 //! Offsets of consumer groups whose coordinator moves or dies, and where leader epochs end.
 
+use std::time::Duration;
+
+use kafka_protocol::messages::TxnOffsetCommitRequest;
 use sharestream_base::ids::{NodeId, PartitionIndex};
 use sharestream_broker::{GROUP_TOPIC, TRANSACTION_STATE_TOPIC};
+use sharestream_wire::frame::decode_response;
 
 use crate::cluster::{NOT_COORDINATOR, Nodes};
-use crate::raw::offsets::STAGE_V2;
+use crate::raw::offsets::{STAGE_V2, stage_request};
 use crate::raw::{Client, batch};
 
 const ID: &str = "job-0";
@@ -94,6 +98,30 @@ async fn a_former_coordinator_of_a_group_refuses_everything_and_changes_nothing(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_word_that_was_asked_for_under_an_earlier_leadership_stages_nothing() {
+    let nodes = Nodes::start().await;
+    let partition = nodes.cluster.group_partition(READERS);
+    let asked = nodes.coordinator(ID);
+    let home = nodes.other(&[asked]);
+    nodes.cluster.move_leader(GROUP_TOPIC, partition, home).unwrap();
+    let producer = nodes.client(asked).await.init(Some(ID)).await.unwrap();
+    let mut client = nodes.client(home).await;
+    nodes.cluster.pause_node(asked).unwrap();
+    client.send(&stage_request((ID, producer), READERS, 0, 7), STAGE_V2).await;
+    nodes.env.clock.sleep(Duration::from_millis(50)).await;
+    let away = nodes.other(&[asked, home]);
+    nodes.cluster.move_leader(GROUP_TOPIC, partition, away).unwrap();
+    nodes.cluster.move_leader(GROUP_TOPIC, partition, home).unwrap();
+    nodes.cluster.resume_node(asked).unwrap();
+    let answer = client.receive().await.unwrap();
+    let (_, answer) = decode_response::<TxnOffsetCommitRequest>(answer, STAGE_V2).unwrap();
+    assert_eq!(answer.topics[0].partitions[0].error_code, NOT_COORDINATOR);
+    assert!(nodes.cluster.consumer_offsets().is_empty());
+    assert_eq!(client.stage_offset(STAGE_V2, (ID, producer), READERS, 0, 8).await, 0, "it asks again");
+    nodes.cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_commit_waits_for_a_group_without_a_coordinator() {
     let nodes = Nodes::start().await;
     let partition = nodes.cluster.group_partition(READERS);
@@ -104,7 +132,7 @@ async fn a_commit_waits_for_a_group_without_a_coordinator() {
     assert_eq!(staged, 0);
     nodes.cluster.kill_node(apart).await.unwrap();
     nodes.client(nodes.coordinator(ID)).await.end(5, ID, producer, true).await.unwrap();
-    nodes.env.clock.sleep(std::time::Duration::from_secs(5)).await;
+    nodes.env.clock.sleep(Duration::from_secs(5)).await;
     assert_eq!(nodes.state(ID), "PrepareCommit");
     assert!(nodes.cluster.consumer_offsets()[0].staged);
     assert_ne!(nodes.cluster.fail_over(apart).unwrap(), 0);
