@@ -244,6 +244,7 @@ impl BrokerCluster {
         self.sync_now_and_then();
         self.cluster.join(node, address);
         running.transactions.start(&running);
+        running.offsets.start(&running);
         running.share.start(&running);
         running.spawn("accept", TaskKind::Service, server::accept(Arc::clone(&running), listener));
         Ok(())

@@ -27,7 +27,8 @@ use crate::topics::{NewTopic, Topic, Topics};
 pub const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
 /// Name of the topic that keeps the states of share partitions.
 pub const SHARE_STATE_TOPIC: &str = "__share_group_state";
-/// Name of the topic whose leaders coordinate groups. Memberships live in memory, so it stays empty.
+/// Name of the topic whose leaders coordinate groups. It keeps the offsets of consumer groups; memberships of share groups
+/// live in memory.
 pub const GROUP_TOPIC: &str = "__consumer_offsets";
 
 /// Smaller ids are easily taken for something else in a log.

@@ -1,6 +1,12 @@
 //! Embedded Kafka-protocol broker for development and tests: share groups (KIP-932), transactions (KIP-98, KIP-890)
 //! and transactional share acknowledgements (KIP-1289).
 //!
+//! Consumer groups have offsets, which are committed, staged in transactions (KIP-98, KIP-447), fetched and deleted as Apache
+//! Kafka does it, and no members: JoinGroup, SyncGroup and ConsumerGroupHeartbeat are not served. A consumer is assigned its
+//! partitions (`assign`), a producer moves a group on without being in it; `subscribe` of a consumer group finds no
+//! coordinator that takes it. Sharestream's jobs read share groups, and nobody needs a second kind of membership here (ADR
+//! 0009). Topic ids in these requests (OffsetCommit 10, OffsetFetch 10) are not served, names are.
+//!
 //! It is **not** a production broker: logs live in memory, which all nodes of a cluster share in place of replication,
 //! also those that a data folder keeps ([`BrokerConfig::data`]), and there is no access control.
 //! Unmodified Kafka clients work with it over TCP.
@@ -8,6 +14,7 @@
 //! ```text
 //!  client ==TCP== server ── handlers/<api> ──┬── topics ── log::Partition   (records, producer state, markers)
 //!                                            ├── txn::Coordinator           (transaction states and their log)
+//!                                            ├── group::offsets             (offsets of consumer groups and their log)
 //!                                            └── share, group               (share partitions, members, their state log)
 //!                                 peer ──TCP── another node's server        (leaders and coordinators)
 //! ```

@@ -26,7 +26,7 @@ const FIRST_LEADER_VERSION: i16 = 4;
 /// From this version on clients know PRODUCER_FENCED here.
 const VERSION_WITH_FENCED: i16 = 2;
 /// Longest wait for the markers of the transaction before; they take about a millisecond.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
 pub(crate) async fn handle(
     node: &Arc<Node>,

@@ -1,4 +1,4 @@
-//! DeleteGroups: forgets share groups without members, and where they stood in every topic.
+//! DeleteGroups: forgets groups without members, and where they stood in every topic.
 
 use std::sync::Arc;
 
@@ -28,7 +28,11 @@ pub(super) async fn handle(
 /// the group stay. Errors: NOT_COORDINATOR, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, those of the share coordinator.
 async fn delete(node: &Arc<Node>, group: &GroupId) -> Result<(), ErrorCode> {
     let group: &str = group;
-    let topics = node.share.groups.with_group(node, group, |group| group.known_topics().clone())?;
+    let topics = match node.share.groups.with_group(node, group, |group| group.known_topics().clone()) {
+        Ok(topics) => topics,
+        Err(ErrorCode::GroupIdNotFound) => return node.offsets.delete_group(node, group),
+        Err(code) => return Err(code),
+    };
     offsets::check_unused(node, group)?;
     for topic in topics {
         // State of a topic that is gone went with it.

@@ -11,7 +11,7 @@ use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::{AbortedTransaction, FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{self, BrokerId, FetchRequest, FetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
-use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 use sharestream_base::watch;
 
 use super::RequestContext;
@@ -97,13 +97,7 @@ fn resolve(node: &Node, version: i16, topics: &[FetchTopic]) -> Vec<Asked> {
 }
 
 fn check_epoch(asked: &FetchPartition, partition: Led) -> Result<Led, ErrorCode> {
-    let current = partition.epoch().0;
-    match asked.current_leader_epoch {
-        -1 => Ok(partition),
-        known if known < current => Err(ErrorCode::FencedLeaderEpoch),
-        known if known > current => Err(ErrorCode::UnknownLeaderEpoch),
-        _same => Ok(partition),
-    }
+    partition.check_known_epoch(LeaderEpoch(asked.current_leader_epoch)).map(|()| partition)
 }
 
 /// Reads every partition, within the limit of all; gives the bytes found. The first batch of an answer may be larger

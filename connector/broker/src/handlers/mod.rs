@@ -26,6 +26,7 @@ use crate::faults::FaultAction;
 use crate::features::{SHARE_GROUPS, STAGING};
 use crate::node::Node;
 
+mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_share_group_offsets;
 mod api_versions;
@@ -37,6 +38,7 @@ mod delete_share_group_state;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod describe_producers;
 mod describe_share_group_offsets;
 mod describe_transactions;
@@ -50,6 +52,12 @@ mod list_groups;
 mod list_offsets;
 mod list_transactions;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
+mod offset_for_leader_epoch;
+mod offsets;
+mod participation;
 mod produce;
 mod read_share_group_state;
 mod refusals;
@@ -58,6 +66,7 @@ mod share_fetch;
 mod share_group_describe;
 mod share_group_heartbeat;
 mod share_txn_outcome;
+mod txn_offset_commit;
 mod txn_share_acknowledge;
 mod update_features;
 mod write_share_group_state;
@@ -297,6 +306,14 @@ table! {
     AddPartitionsToTxnRequest => add_partitions_to_txn [0, 5],
     EndTxnRequest => end_txn [0, 5],
     WriteTxnMarkersRequest => write_txn_markers [1, 1],
+    // Consumer groups: offsets, also in transactions. Members are not served.
+    OffsetCommitRequest => offset_commit [2, 9],
+    OffsetFetchRequest => offset_fetch [1, 9],
+    OffsetDeleteRequest => offset_delete [0, 0],
+    OffsetForLeaderEpochRequest => offset_for_leader_epoch [2, 4],
+    AddOffsetsToTxnRequest => add_offsets_to_txn [0, 4],
+    TxnOffsetCommitRequest => txn_offset_commit [0, 5],
+    DescribeGroupsRequest => describe_groups [0, 6],
     DescribeConfigsRequest => describe_configs [1, 4],
     IncrementalAlterConfigsRequest => incremental_alter_configs [0, 1],
     DescribeClusterRequest => describe_cluster [0, 2],

@@ -8,6 +8,7 @@ use sharestream_wire::messages::share_txn_outcome::{ShareTxnOutcomeRequest, Shar
 use sharestream_wire::txn_share_acknowledge::{TxnShareAcknowledgeRequest, TxnShareAcknowledgeResponse};
 
 mod admin;
+mod groups;
 mod records;
 mod share_state;
 
@@ -34,6 +35,8 @@ whole! {
     ListGroupsRequest => ListGroupsResponse,
     ApiVersionsRequest => ApiVersionsResponse,
     EndTxnRequest => EndTxnResponse,
+    AddOffsetsToTxnRequest => AddOffsetsToTxnResponse,
+    OffsetDeleteRequest => OffsetDeleteResponse,
     UpdateFeaturesRequest => UpdateFeaturesResponse,
     DescribeClusterRequest => DescribeClusterResponse,
     ListTransactionsRequest => ListTransactionsResponse,
