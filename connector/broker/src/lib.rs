@@ -2,8 +2,9 @@
 //! and transactional share acknowledgements (KIP-1289).
 //!
 //! It is **not** a production broker: logs live in memory, which all nodes of a cluster share in place of replication,
-//! also those that a data folder keeps ([`BrokerConfig::data`]), and there is no access control.
-//! Unmodified Kafka clients work with it over TCP.
+//! also those that a data folder keeps ([`BrokerConfig::data`]), and its one listener speaks plain text.
+//! Unmodified Kafka clients work with it over TCP. Who may do what is up to [`access`]: users with passwords and acls, where
+//! [`BrokerBuilder::users`] and [`BrokerBuilder::allow`] ask for them.
 //!
 //! ```text
 //!  client ==TCP== server ── handlers/<api> ──┬── topics ── log::Partition   (records, producer state, markers)
@@ -30,6 +31,7 @@
 #[cfg(test)]
 extern crate self as sharestream_broker;
 
+pub mod access;
 mod broker;
 mod broker_cluster;
 mod cluster;

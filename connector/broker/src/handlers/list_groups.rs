@@ -17,10 +17,11 @@ pub(crate) async fn handle(
     let asked = |filter: &[StrBytes], value: &str| {
         filter.is_empty() || filter.iter().any(|one| one.eq_ignore_ascii_case(value))
     };
-    let groups =
-        node.share.list_groups().into_iter().filter(|group| {
-            asked(&request.states_filter, group.state) && asked(&request.types_filter, "share")
-        });
+    let groups = node.share.list_groups().into_iter().filter(|group| {
+        asked(&request.states_filter, group.state)
+            && asked(&request.types_filter, "share")
+            && context.may.group(&group.group).is_ok()
+    });
     let groups = groups.map(|group| {
         let listed = ListedGroup::default()
             .with_group_id(GroupId(StrBytes::from_string(group.group)))

@@ -33,6 +33,8 @@ macro_rules! whole {
 whole! {
     ListGroupsRequest => ListGroupsResponse,
     ApiVersionsRequest => ApiVersionsResponse,
+    SaslHandshakeRequest => SaslHandshakeResponse,
+    SaslAuthenticateRequest => SaslAuthenticateResponse,
     EndTxnRequest => EndTxnResponse,
     UpdateFeaturesRequest => UpdateFeaturesResponse,
     DescribeClusterRequest => DescribeClusterResponse,
