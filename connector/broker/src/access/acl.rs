@@ -117,7 +117,7 @@ coded! {
 }
 
 /// The name of the cluster as a resource.
-const CLUSTER_NAME: &str = "kafka-cluster";
+pub(super) const CLUSTER_NAME: &str = "kafka-cluster";
 /// The literal name that stands for all names.
 pub(super) const EVERY_NAME: &str = "*";
 

@@ -28,6 +28,7 @@ mod acl;
 mod authentication;
 mod checks;
 mod control;
+mod filter;
 pub(crate) mod requirements;
 mod rules;
 mod users;
@@ -36,3 +37,4 @@ pub use acl::{Acl, Operation, Permission, Principal, Resource, ResourcePattern, 
 pub(crate) use authentication::{Admission, Authentication, NODE_MECHANISM, PLAIN};
 pub(crate) use checks::Checks;
 pub use control::{AccessControl, AccessSettings};
+pub(crate) use filter::{EVERY_HOST, Filter, WireAcl, pattern_type_of};

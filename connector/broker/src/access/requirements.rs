@@ -128,6 +128,9 @@ const REQUIREMENTS: &[Requirement] = &[
         on(Cluster, AlterConfigs),
     ]),
     gated::<UpdateFeaturesRequest>(on(Cluster, Alter)),
+    gated::<DescribeAclsRequest>(on(Cluster, Describe)),
+    gated::<CreateAclsRequest>(on(Cluster, Alter)),
+    gated::<DeleteAclsRequest>(on(Cluster, Alter)),
     // Transactions.
     api::<InitProducerIdRequest>(&[
         on(TransactionalId, Write),

@@ -31,12 +31,15 @@ use crate::node::Node;
 mod add_partitions_to_txn;
 mod alter_share_group_offsets;
 mod api_versions;
+mod create_acls;
 mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
 mod delete_share_group_offsets;
 mod delete_share_group_state;
 mod delete_topics;
+mod describe_acls;
 mod describe_cluster;
 mod describe_configs;
 mod describe_producers;
@@ -372,6 +375,9 @@ table! {
     DescribeTransactionsRequest => describe_transactions [0, 0],
     ListTransactionsRequest => list_transactions [0, 1],
     UpdateFeaturesRequest => update_features [0, 2],
+    DescribeAclsRequest => describe_acls [1, 3],
+    CreateAclsRequest => create_acls [1, 3],
+    DeleteAclsRequest => delete_acls [1, 3],
     // Share groups: membership, offsets.
     ShareGroupHeartbeatRequest => share_group_heartbeat [1, 1],
     ShareGroupDescribeRequest => share_group_describe [1, 1],

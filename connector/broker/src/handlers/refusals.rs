@@ -7,6 +7,7 @@ use sharestream_wire::messages::share_fetch::{ShareFetchRequest, ShareFetchRespo
 use sharestream_wire::messages::share_txn_outcome::{ShareTxnOutcomeRequest, ShareTxnOutcomeResponse};
 use sharestream_wire::txn_share_acknowledge::{TxnShareAcknowledgeRequest, TxnShareAcknowledgeResponse};
 
+mod acls;
 mod admin;
 mod records;
 mod share_state;
@@ -37,6 +38,7 @@ whole! {
     SaslAuthenticateRequest => SaslAuthenticateResponse,
     EndTxnRequest => EndTxnResponse,
     UpdateFeaturesRequest => UpdateFeaturesResponse,
+    DescribeAclsRequest => DescribeAclsResponse,
     DescribeClusterRequest => DescribeClusterResponse,
     ListTransactionsRequest => ListTransactionsResponse,
     ShareGroupHeartbeatRequest => ShareGroupHeartbeatResponse,

@@ -27,7 +27,10 @@ async fn only_versions_are_told_before_it_is_known_who_asks() {
     let mut connection = stranger(&cluster).await;
     let versions = connection.call(ApiVersionsRequest::default(), 3).await;
     assert_eq!(versions.error_code, 0);
-    for (key, range) in [(<SaslHandshakeRequest as Request>::KEY, (1, 1)), (<SaslAuthenticateRequest as Request>::KEY, (0, 2))] {
+    for (key, range) in [
+        (<SaslHandshakeRequest as Request>::KEY, (1, 1)),
+        (<SaslAuthenticateRequest as Request>::KEY, (0, 2)),
+    ] {
         let listed = versions.api_keys.iter().find(|api| api.api_key == key).unwrap();
         assert_eq!((listed.min_version, listed.max_version), range);
     }
@@ -61,7 +64,9 @@ async fn the_right_password_opens_and_a_wrong_one_is_answered_before_the_end() {
         assert_eq!(again.error_code, illegal);
         assert_eq!(connection.call(ApiVersionsRequest::default(), 3).await.error_code, 0, "it goes on");
     }
-    for message in [b"\0worker\0wrong".as_slice(), b"\0nobody\0worker-secret", b"worker", b"\0worker\0", b"\xff"] {
+    for message in
+        [b"\0worker\0wrong".as_slice(), b"\0nobody\0worker-secret", b"worker", b"\0worker\0", b"\xff"]
+    {
         let mut connection = stranger(&cluster).await;
         assert_eq!(connection.call(handshake("PLAIN"), 1).await.error_code, 0);
         let refused = connection.call(plain(message), 2).await;
@@ -102,6 +107,10 @@ async fn without_users_everybody_is_anonymous_and_sasl_has_no_place() {
     let illegal = KafkaError::ILLEGAL_SASL_STATE.0;
     assert_eq!(connection.call(handshake("PLAIN"), 1).await.error_code, illegal);
     assert_eq!(connection.call(plain(b"\0worker\0worker-secret"), 2).await.error_code, illegal);
-    assert_eq!(connection.call(MetadataRequest::default(), 12).await.topics.len(), 3, "the broker's own");
+    assert_eq!(
+        connection.call(MetadataRequest::default().with_topics(None), 12).await.topics.len(),
+        3,
+        "the broker's own"
+    );
     broker.shutdown().await;
 }

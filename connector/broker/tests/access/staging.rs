@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use kafka_protocol::messages::CreateTopicsRequest;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::{CreateTopicsRequest, TopicName};
 use sharestream_broker::BrokerConfig;
 use sharestream_broker::access::{Acl, Operation, Principal, ResourcePattern};
 use sharestream_broker::inspect::DurableStateView;
@@ -51,7 +51,7 @@ fn staged(cluster: &Cluster) -> (usize, usize) {
     let shares = inside.share_partitions();
     let runs = shares.iter().flat_map(|share| &share.runs);
     let pending = runs.filter(|run| matches!(run.state, DurableStateView::TxnPending(_)));
-    let participants = inside.transactions().iter().map(|one| one.partitions.len()).sum();
+    let participants = inside.transactions().iter().map(|one| one.participants.len()).sum();
     (pending.count(), participants)
 }
 
@@ -83,7 +83,7 @@ async fn each_of_the_three_rights_is_asked_for_and_without_it_nothing_is_staged(
 async fn a_topic_that_may_not_be_read_is_refused_whole_and_the_others_are_staged() {
     let (mut cluster, member, transaction) = ready(LONG).await;
     let secret = CreatableTopic::default()
-        .with_name("secret".to_owned().into())
+        .with_name(TopicName("secret".into()))
         .with_num_partitions(1)
         .with_replication_factor(1);
     let created = cluster.admin.call(CreateTopicsRequest::default().with_topics(vec![secret]), 7).await;

@@ -12,8 +12,7 @@ use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProdu
 use kafka_protocol::messages::{
     CreateTopicsRequest, DescribeShareGroupOffsetsRequest, EndTxnRequest, GroupId,
     IncrementalAlterConfigsRequest, InitProducerIdRequest, ProduceRequest, SaslAuthenticateRequest,
-    SaslHandshakeRequest, ShareGroupHeartbeatRequest,
-    TopicName, TransactionalId,
+    SaslHandshakeRequest, ShareGroupHeartbeatRequest, TopicName, TransactionalId,
 };
 use kafka_protocol::protocol::Request;
 use sharestream_base::{BoxIo, Env, HostPort};
