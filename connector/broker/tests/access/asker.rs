@@ -54,6 +54,9 @@ pub(crate) enum Ask {
     AlterTopicConfigs,
     AlterGroupConfigs,
     UpdateFeatures,
+    DescribeAcls,
+    CreateAcls,
+    DeleteAcls,
     InitTransaction,
     InitIdempotent,
     AddPartitions,
@@ -111,6 +114,7 @@ impl Asker {
             | Ask::CreateTopics
             | Ask::DeleteTopics
             | Ask::UpdateFeatures => self.ask_as_admin(ask).await,
+            Ask::DescribeAcls | Ask::CreateAcls | Ask::DeleteAcls => self.ask_for_acls(ask).await,
             Ask::TopicConfigs | Ask::GroupConfigs | Ask::NodeConfigs => self.ask_for_configs(ask).await,
             Ask::AlterTopicConfigs | Ask::AlterGroupConfigs => self.alter_configs(ask).await,
             Ask::InitTransaction
@@ -200,13 +204,13 @@ impl Asker {
                     .with_name(topic_name(NEW_TOPIC))
                     .with_num_partitions(1)
                     .with_replication_factor(1);
-                let request = CreateTopicsRequest::default().with_topics(vec![topic]);
+                let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(5_000);
                 ask!(self, request, 7, |answer| answer.topics[0].error_code)
             }
             Ask::DeleteTopics => {
                 let topic =
                     delete_topics_request::DeleteTopicState::default().with_name(Some(topic_name(NEW_TOPIC)));
-                let request = DeleteTopicsRequest::default().with_topics(vec![topic]);
+                let request = DeleteTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(5_000);
                 ask!(self, request, 6, |answer| answer.responses[0].error_code)
             }
             Ask::UpdateFeatures => {
@@ -223,6 +227,47 @@ impl Asker {
                     .with_key_type(kind)
                     .with_coordinator_keys(vec![key.into()]);
                 ask!(self, request, 6, |answer| answer.coordinators[0].error_code)
+            }
+        }
+    }
+
+    async fn ask_for_acls(&mut self, ask: Ask) -> i16 {
+        const ANY: i8 = 1;
+        match ask {
+            Ask::DescribeAcls => {
+                let request = DescribeAclsRequest::default()
+                    .with_resource_type_filter(ANY)
+                    .with_resource_name_filter(None)
+                    .with_pattern_type_filter(ANY)
+                    .with_principal_filter(None)
+                    .with_host_filter(None)
+                    .with_operation(ANY)
+                    .with_permission_type(ANY);
+                ask!(self, request, 3, |answer| answer.error_code)
+            }
+            Ask::CreateAcls => {
+                let creation = create_acls_request::AclCreation::default()
+                    .with_resource_type(3)
+                    .with_resource_name("group-of-another".into())
+                    .with_resource_pattern_type(3)
+                    .with_principal("User:another".into())
+                    .with_host("*".into())
+                    .with_operation(3)
+                    .with_permission_type(3);
+                let request = CreateAclsRequest::default().with_creations(vec![creation]);
+                ask!(self, request, 3, |answer| answer.results[0].error_code)
+            }
+            _delete => {
+                let filter = delete_acls_request::DeleteAclsFilter::default()
+                    .with_resource_type_filter(3)
+                    .with_resource_name_filter(Some("group-of-another".into()))
+                    .with_pattern_type_filter(3)
+                    .with_principal_filter(None)
+                    .with_host_filter(None)
+                    .with_operation(ANY)
+                    .with_permission_type(ANY);
+                let request = DeleteAclsRequest::default().with_filters(vec![filter]);
+                ask!(self, request, 3, |answer| answer.filter_results[0].error_code)
             }
         }
     }

@@ -6,5 +6,7 @@ mod authentication;
 #[path = "../share_groups/fixtures.rs"]
 #[allow(dead_code, reason = "the tests of share groups use the rest")]
 mod fixtures;
+mod hiding;
 mod requests;
 mod staging;
+mod world;

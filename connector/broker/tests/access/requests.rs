@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
-use sharestream_broker::BrokerConfig;
 use sharestream_broker::access::Operation::{
     self, Alter, AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite,
     Read, Write,
 };
-use sharestream_broker::access::{Acl, Principal, ResourcePattern, ResourceType};
+use sharestream_broker::access::{ResourcePattern, ResourceType};
 use sharestream_wire::KafkaError;
 use sharestream_wire::messages::initialize_share_group_state::InitializeShareGroupStateRequest;
 use sharestream_wire::messages::read_share_group_state::ReadShareGroupStateRequest;
@@ -18,7 +17,8 @@ use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
 use sharestream_wire::messages::write_share_group_state::WriteShareGroupStateRequest;
 
 use crate::asker::{Ask, Asker, ID};
-use crate::fixtures::{Cluster, GROUP, TOPIC};
+use crate::fixtures::{GROUP, TOPIC};
+use crate::world::World;
 
 /// Each ask, with the rights that it takes and what the absence of each is answered with, in the order of the checks.
 fn table() -> Vec<(Ask, Vec<(Operation, ResourcePattern)>)> {
@@ -48,6 +48,9 @@ fn table() -> Vec<(Ask, Vec<(Operation, ResourcePattern)>)> {
         (Ask::AlterTopicConfigs, vec![(AlterConfigs, topic())]),
         (Ask::AlterGroupConfigs, vec![(AlterConfigs, group())]),
         (Ask::UpdateFeatures, vec![(Alter, cluster())]),
+        (Ask::DescribeAcls, vec![(Describe, cluster())]),
+        (Ask::CreateAcls, vec![(Alter, cluster())]),
+        (Ask::DeleteAcls, vec![(Alter, cluster())]),
         (Ask::InitTransaction, vec![(Write, id())]),
         (Ask::InitIdempotent, vec![(IdempotentWrite, cluster())]),
         (Ask::InitIdempotent, vec![(Write, ResourcePattern::topic("any"))]),
@@ -105,33 +108,48 @@ fn is_refusal(code: i16) -> bool {
     [29, 30, 31, 53].contains(&code)
 }
 
-#[tokio::test]
-async fn every_api_asks_for_the_rights_of_the_table_and_names_the_one_that_is_missing() {
-    let mut cluster = Cluster::start_secured(BrokerConfig::default(), 1).await;
-    let worker = Principal::user("worker");
-    let mut asker = Asker::new(cluster.open().await, cluster.topic_id);
-    let access = cluster.broker.access();
-    for (ask, rights) in table() {
-        let mut given = Vec::new();
-        for (place, (operation, on)) in rights.iter().enumerate() {
-            // Where one right does for several things, the one that is asked for is what the answer names.
-            let expected = match (ask, place) {
-                (Ask::InitIdempotent, _) => KafkaError::CLUSTER_AUTHORIZATION_FAILED.0,
-                (Ask::CreateTopics, _) => KafkaError::TOPIC_AUTHORIZATION_FAILED.0,
+/// What only our broker serves, or only in private versions.
+fn is_ours(ask: Ask) -> bool {
+    matches!(ask, Ask::Stage | Ask::InitializeState | Ask::ReadState | Ask::WriteState | Ask::TxnOutcome)
+}
+
+/// Asks for everything without rights, then with one after the other; gives the APIs that were asked.
+async fn every_right_is_asked_for(world: &mut World) -> BTreeSet<i16> {
+    let mut asker = Asker::new(world.worker().await, world.topic_id);
+    let is_kafka = world.is_kafka();
+    for (ask, rights) in table().into_iter().filter(|(ask, _)| !(is_kafka && is_ours(*ask))) {
+        for (operation, on) in &rights {
+            // Where several rights do, the one that is asked for first is what the answer names.
+            let expected = match ask {
+                Ask::InitIdempotent => KafkaError::CLUSTER_AUTHORIZATION_FAILED.0,
+                Ask::CreateTopics => KafkaError::TOPIC_AUTHORIZATION_FAILED.0,
                 _ => code_of(on.kind),
             };
-            assert_eq!(asker.ask(ask).await, expected, "{ask:?} without {operation:?} on {on:?}");
-            let acl = Acl::allow(worker.clone(), *operation, on.clone());
-            access.add(acl.clone()).unwrap();
-            given.push(acl);
+            let code = world.settled(async || asker.ask(ask).await, |code| *code == expected).await;
+            assert_eq!(code, expected, "{ask:?} without {operation:?} on {on:?}");
+            world.allow(*operation, on).await;
         }
-        let served = asker.ask(ask).await;
+        let served = world.settled(async || asker.ask(ask).await, |code| !is_refusal(*code)).await;
         assert!(!is_refusal(served), "{ask:?} with {rights:?}: {served}");
-        given.iter().for_each(|acl| assert!(access.remove(acl)));
+        assert_eq!(world.revoke_all().await, rights.len());
     }
-    let listed = cluster.admin.call(ApiVersionsRequest::default(), 3).await.api_keys;
+    asker.keys
+}
+
+#[tokio::test]
+async fn every_api_asks_for_the_rights_of_the_table_and_names_the_one_that_is_missing() {
+    let mut world = World::embedded().await;
+    let asked = every_right_is_asked_for(&mut world).await;
+    let listed = world.admin.call(ApiVersionsRequest::default(), 3).await.api_keys;
     let mut served: BTreeSet<i16> = listed.iter().map(|api| api.api_key).chain(HIDDEN).collect();
     ELSEWHERE.iter().for_each(|key| assert!(served.remove(key)));
-    assert_eq!(asker.keys, served, "each API was asked");
-    cluster.broker.shutdown().await;
+    assert_eq!(asked, served, "each API was asked");
+    world.shutdown().await;
+}
+
+#[tokio::test]
+async fn apache_kafka_asks_for_the_same_rights() {
+    let Some(mut world) = World::kafka().await else { return };
+    every_right_is_asked_for(&mut world).await;
+    world.shutdown().await;
 }
