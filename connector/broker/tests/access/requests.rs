@@ -114,7 +114,7 @@ fn is_ours(ask: Ask) -> bool {
 }
 
 /// Asks for everything without rights, then with one after the other; gives the APIs that were asked.
-async fn every_right_is_asked_for(world: &mut World) -> BTreeSet<i16> {
+pub(crate) async fn every_right_is_asked_for(world: &mut World) -> BTreeSet<i16> {
     let mut asker = Asker::new(world.worker().await, world.topic_id);
     let is_kafka = world.is_kafka();
     for (ask, rights) in table().into_iter().filter(|(ask, _)| !(is_kafka && is_ours(*ask))) {
@@ -144,12 +144,5 @@ async fn every_api_asks_for_the_rights_of_the_table_and_names_the_one_that_is_mi
     let mut served: BTreeSet<i16> = listed.iter().map(|api| api.api_key).chain(HIDDEN).collect();
     ELSEWHERE.iter().for_each(|key| assert!(served.remove(key)));
     assert_eq!(asked, served, "each API was asked");
-    world.shutdown().await;
-}
-
-#[tokio::test]
-async fn apache_kafka_asks_for_the_same_rights() {
-    let Some(mut world) = World::kafka().await else { return };
-    every_right_is_asked_for(&mut world).await;
     world.shutdown().await;
 }
