@@ -14,6 +14,8 @@ use crate::world::World;
 
 const REFUSED: i16 = KafkaError::TOPIC_AUTHORIZATION_FAILED.0;
 const ID: &str = "job-0";
+/// As Kafka's clients make them.
+const MEMBER: &str = "bQ0jY0T8Rk2yTj0nU3m1xw";
 
 fn named(name: &str) -> metadata_request::MetadataRequestTopic {
     metadata_request::MetadataRequestTopic::default().with_name(Some(TopicName(name.to_owned().into())))
@@ -125,6 +127,11 @@ async fn groups_and_transactions_are_hidden(world: &mut World) {
     let state = worker.call(asked, 0).await.transaction_states.remove(0);
     assert_eq!((state.error_code, state.topics.len()), (0, 1));
     world.revoke_all().await;
+    let leave = ShareGroupHeartbeatRequest::default()
+        .with_group_id(GroupId(GROUP.into()))
+        .with_member_id(MEMBER.into())
+        .with_member_epoch(-1);
+    assert_eq!(world.admin.call(leave, 1).await.error_code, 0);
 }
 
 /// `admin` becomes a member of the group and waits for an assignment, which Kafka gives some heartbeats later.
@@ -134,7 +141,7 @@ async fn join(world: &mut World) {
         let topics = (epoch == 0).then(|| vec![TopicName(TOPIC.into())]);
         let request = ShareGroupHeartbeatRequest::default()
             .with_group_id(GroupId(GROUP.into()))
-            .with_member_id("bQ0jY0T8Rk2yTj0nU3m1xw".into())
+            .with_member_id(MEMBER.into())
             .with_member_epoch(epoch)
             .with_subscribed_topic_names(topics);
         let answer = world.settled_as_admin(request, 1, |answer| answer.error_code == 0).await;
