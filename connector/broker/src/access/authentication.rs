@@ -60,6 +60,8 @@ pub(crate) enum Admission {
     Serve(Arc<Caller>),
     /// It is a step of the authentication.
     Authenticate,
+    /// It may not come in the place of a password: it is answered with ILLEGAL_SASL_STATE, then the connection is closed.
+    Refuse,
     /// It may not come now: the connection is closed.
     Close,
 }
@@ -84,7 +86,8 @@ impl Authentication {
             (Authentication::Awaited, ApiVersionsRequest::KEY) => Admission::Serve(nobody()),
             (Authentication::Awaited, SaslHandshakeRequest::KEY)
             | (Authentication::Agreed(_), SaslAuthenticateRequest::KEY) => Admission::Authenticate,
-            (Authentication::Awaited | Authentication::Agreed(_), _) => Admission::Close,
+            (Authentication::Agreed(_), _) => Admission::Refuse,
+            (Authentication::Awaited, _) => Admission::Close,
             (Authentication::Known(caller), SaslHandshakeRequest::KEY) if !caller.is_node => {
                 Admission::Authenticate
             }
@@ -185,8 +188,8 @@ mod tests {
             (Authentication::Agreed(Mechanism::Plain), Authentication::Agreed(Mechanism::Node));
         let table = [
             (Authentication::Awaited, ["serve", "step", "close", "close"]),
-            (plain, ["close", "close", "step", "close"]),
-            (node, ["close", "close", "step", "close"]),
+            (plain, ["refuse", "refuse", "step", "refuse"]),
+            (node, ["refuse", "refuse", "step", "refuse"]),
             (caller(false), ["serve", "step", "serve", "serve"]),
             (caller(true), ["serve", "serve", "serve", "serve"]),
         ];
@@ -195,6 +198,7 @@ mod tests {
                 let found = match state.admit(key) {
                     Admission::Serve(_) => "serve",
                     Admission::Authenticate => "step",
+                    Admission::Refuse => "refuse",
                     Admission::Close => "close",
                 };
                 assert_eq!(found, expected, "{key} in {state:?}");
@@ -239,7 +243,7 @@ mod tests {
                 ),
                 (Err(text), Some(words)) => {
                     assert!(text.contains(words), "{text}");
-                    assert!(matches!(state.admit(METADATA), Admission::Close));
+                    assert!(!matches!(state.admit(METADATA), Admission::Serve(_)));
                 }
                 (found, expected) => panic!("{found:?}, not {expected:?}"),
             }

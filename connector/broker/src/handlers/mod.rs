@@ -214,10 +214,15 @@ pub(crate) fn planted_fault(node: &Node, frame: &Bytes) -> Option<FaultAction> {
 /// Answers one frame (without its length) with an error, without serving it.
 pub(crate) fn refuse(mut frame: Bytes, code: i16) -> Result<Dispatched, DispatchError> {
     let header = frame::decode_request_header(&mut frame)?;
+    refuse_read(&header, frame, code)
+}
+
+/// The same, with the header taken off.
+fn refuse_read(header: &RequestHeader, mut body: Bytes, code: i16) -> Result<Dispatched, DispatchError> {
     if header.api_key != ProduceRequest::KEY {
-        return refuse_from_table(&header, frame, code).map(Dispatched::Answer);
+        return refuse_from_table(header, body, code).map(Dispatched::Answer);
     }
-    let request: ProduceRequest = decode(&header, &mut frame)?;
+    let request: ProduceRequest = decode(header, &mut body)?;
     if request.acks == 0 {
         return Ok(Dispatched::NoAnswer);
     }
@@ -234,8 +239,10 @@ pub(crate) async fn dispatch(
     let header = frame::decode_request_header(&mut frame)?;
     let (api_key, version) = (header.api_key, header.api_version);
     let admission = connection.authentication.admit(api_key);
-    if matches!(admission, Admission::Close) {
-        return Err(DispatchError::Unauthenticated(api_key));
+    match admission {
+        Admission::Refuse => return refuse_last(&header, frame),
+        Admission::Close => return Err(DispatchError::Unauthenticated(api_key)),
+        Admission::Serve(_) | Admission::Authenticate => {}
     }
     let served = SERVED.iter().find(|served| served.api_key == api_key);
     if served.is_none_or(|served| version < served.min || version > served.max) {
@@ -249,7 +256,7 @@ pub(crate) async fn dispatch(
     let caller = match admission {
         Admission::Serve(caller) => caller,
         Admission::Authenticate => return authenticate(node, connection, &header, frame),
-        Admission::Close => return Err(DispatchError::Unauthenticated(api_key)),
+        Admission::Refuse | Admission::Close => return Err(DispatchError::Unauthenticated(api_key)),
     };
     let context = RequestContext {
         connection: connection.id,
@@ -277,6 +284,14 @@ pub(crate) async fn dispatch(
         return Ok(Dispatched::Answer(frame::encode_response(&response, version, header.correlation_id)?));
     }
     serve_table(node, &context, &header, frame).await.map(Dispatched::Answer)
+}
+
+/// Answers what came in the place of a password; the connection ends with it, as in Kafka.
+fn refuse_last(header: &RequestHeader, body: Bytes) -> Result<Dispatched, DispatchError> {
+    match refuse_read(header, body, ErrorCode::IllegalSaslState.code())? {
+        Dispatched::Answer(answer) | Dispatched::Last(answer) => Ok(Dispatched::Last(answer)),
+        Dispatched::NoAnswer => Err(DispatchError::Unauthenticated(header.api_key)),
+    }
 }
 
 /// A step by which a connection says who it is.

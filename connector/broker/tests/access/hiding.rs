@@ -8,6 +8,7 @@ use sharestream_broker::access::ResourcePattern;
 use sharestream_wire::KafkaError;
 use uuid::Uuid;
 
+use crate::authentication::connections_say_who_they_are;
 use crate::fixtures::{Connection, GROUP, TOPIC};
 use crate::requests::every_right_is_asked_for;
 use crate::world::World;
@@ -230,10 +231,11 @@ async fn what_may_not_be_described_is_left_out_or_refused() {
     world.shutdown().await;
 }
 
-// One node for both, in this order: what is asked for below leaves groups and ids behind.
+// One node for all three, in this order: what is asked for below leaves groups and ids behind.
 #[tokio::test]
-async fn apache_kafka_hides_the_same_and_asks_for_the_same_rights() {
+async fn apache_kafka_hides_the_same_and_asks_for_the_same_passwords_and_rights() {
     let Some(mut world) = World::kafka().await else { return };
+    connections_say_who_they_are(&world).await;
     what_may_not_be_described_is_hidden(&mut world).await;
     every_right_is_asked_for(&mut world).await;
     world.shutdown().await;
