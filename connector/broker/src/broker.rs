@@ -22,7 +22,8 @@ const NODES_MAX: u16 = 100;
 pub struct Broker;
 
 impl Broker {
-    /// Starts to build a broker in the given environment: of one node, unless [`BrokerBuilder::nodes`] says otherwise.
+    /// Starts to build a broker in the given environment: of one node, unless [`BrokerBuilder::nodes`] says
+    /// otherwise.
     pub fn builder(env: Env) -> BrokerBuilder {
         BrokerBuilder {
             env,
@@ -45,32 +46,32 @@ pub struct BrokerBuilder {
 }
 
 impl BrokerBuilder {
-    /// Replaces the settings, which hold for all nodes. The first node listens on their port, further ones on the next
-    /// ports; with port 0 each takes a free one.
+    /// Replaces the settings, which hold for all nodes. The first node listens on their port, further ones on
+    /// the next ports; with port 0 each takes a free one.
     #[must_use]
     pub fn config(mut self, config: BrokerConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// So many nodes in this process, with ids from 1 on: leaders and coordinators are spread over them. 1 to 100,
-    /// default 1.
+    /// So many nodes in this process, with ids from 1 on: leaders and coordinators are spread over them. 1 to
+    /// 100, default 1.
     #[must_use]
     pub fn nodes(mut self, count: u16) -> Self {
         self.nodes = count;
         self
     }
 
-    /// Lets the others take over what a killed node led, so long after its death, unless it has come back by then. By
-    /// default nobody does until it is asked for.
+    /// Lets the others take over what a killed node led, so long after its death, unless it has come back by
+    /// then. By default nobody does until it is asked for.
     #[must_use]
     pub fn fail_over_after(mut self, delay: Duration) -> Self {
         self.fail_over_after = Some(delay);
         self
     }
 
-    /// Keeps everything in a folder, which is created when it is not there: what was answered is there again when a
-    /// broker is started with the same folder ([`BrokerConfig::data`], [`BrokerConfig::fsync`]).
+    /// Keeps everything in a folder, which is created when it is not there: what was answered is there again
+    /// when a broker is started with the same folder ([`BrokerConfig::data`], [`BrokerConfig::fsync`]).
     #[must_use]
     pub fn data(mut self, folder: impl Into<PathBuf>) -> Self {
         self.config.data = Some(folder.into());
@@ -109,8 +110,8 @@ impl BrokerBuilder {
         self
     }
 
-    /// Listens and serves. Errors: InvalidInput (settings, number of nodes, a data folder that cannot be used,
-    /// or an address that cannot be bound), Corrupt (a damaged data folder). Not cancel safe.
+    /// Listens and serves. Errors: InvalidInput (settings, number of nodes, a data folder that cannot be
+    /// used, or an address that cannot be bound), Corrupt (a damaged data folder). Not cancel safe.
     pub async fn start(self) -> Result<RunningBroker> {
         let BrokerBuilder { env, config, access, nodes, fail_over_after } = self;
         if !(1..=NODES_MAX).contains(&nodes) {

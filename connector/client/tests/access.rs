@@ -1,5 +1,6 @@
-//! What a job does with its brokers, with exactly the rights that `docs/security.md` says it needs, against the embedded
-//! broker with three nodes, users and access control (requirement R21 of `docs/requirements.md`).
+//! What a job does with its brokers, with exactly the rights that `docs/security.md` says it needs, against
+//! the embedded broker with three nodes, users and access control (requirement R21 of
+//! `docs/requirements.md`).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;

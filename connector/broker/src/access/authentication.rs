@@ -4,9 +4,9 @@
 //! awaited --SaslHandshake--> agreed --SaslAuthenticate--> known (end)
 //!    \________________________/ \__ wrong: answered, then the connection is closed
 //! ```
-//! Without users a connection begins as known: `User:ANONYMOUS`. A node says who it is on such a connection too, since
-//! nodes may do everything. Kafka lets an authenticated connection authenticate again only where sessions end
-//! (KIP-368); here they never end.
+//! Without users a connection begins as known: `User:ANONYMOUS`. A node says who it is on such a connection
+//! too, since nodes may do everything. Kafka lets an authenticated connection authenticate again only where
+//! sessions end (KIP-368); here they never end.
 
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ pub(crate) enum Admission {
     Serve(Arc<Caller>),
     /// It is a step of the authentication.
     Authenticate,
-    /// It may not come in the place of a password: it is answered with ILLEGAL_SASL_STATE, then the connection is closed.
+    /// It may not come in the place of a password: it is answered with ILLEGAL_SASL_STATE, then the
+    /// connection is closed.
     Refuse,
     /// It may not come now: the connection is closed.
     Close,
@@ -95,8 +96,8 @@ impl Authentication {
         }
     }
 
-    /// SaslHandshake. Errors: UNSUPPORTED_SASL_MECHANISM, after which the connection ends; ILLEGAL_SASL_STATE on one
-    /// that is known, which goes on.
+    /// SaslHandshake. Errors: UNSUPPORTED_SASL_MECHANISM, after which the connection ends; ILLEGAL_SASL_STATE
+    /// on one that is known, which goes on.
     pub(crate) fn shake_hands(&mut self, mechanism: &str) -> Result<(), ErrorCode> {
         let agreed = match (&*self, mechanism) {
             (Authentication::Awaited | Authentication::Known(_), NODE_MECHANISM) => Mechanism::Node,
@@ -110,7 +111,8 @@ impl Authentication {
         Ok(())
     }
 
-    /// SaslAuthenticate. `Err` says what the client is told, with SASL_AUTHENTICATION_FAILED; the connection ends then.
+    /// SaslAuthenticate. `Err` says what the client is told, with SASL_AUTHENTICATION_FAILED; the connection
+    /// ends then.
     pub(crate) fn authenticate(
         &mut self,
         control: &AccessControl,
@@ -238,9 +240,10 @@ mod tests {
             assert_eq!(state.shake_hands("SCRAM-SHA-256"), Err(ErrorCode::UnsupportedSaslMechanism));
             assert_eq!(state.shake_hands(PLAIN), Ok(()));
             match (state.authenticate(&control, message), refused) {
-                (Ok(()), None) => assert!(
-                    matches!(&state, Authentication::Known(caller) if caller.principal == Principal::user("alice"))
-                ),
+                (Ok(()), None) => {
+                    let Admission::Serve(caller) = state.admit(METADATA) else { panic!("{state:?}") };
+                    assert_eq!(caller.principal, Principal::user("alice"));
+                }
                 (Err(text), Some(words)) => {
                     assert!(text.contains(words), "{text}");
                     assert!(!matches!(state.admit(METADATA), Admission::Serve(_)));

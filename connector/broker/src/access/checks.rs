@@ -1,4 +1,5 @@
-//! What handlers use of access control: they name resources, the table of requirements says what is asked of them.
+//! What handlers use of access control: they name resources, the table of requirements says what is asked of
+//! them.
 
 use std::sync::Arc;
 
@@ -98,7 +99,8 @@ impl Checks {
         match needs.iter().find(fits) {
             Some(need) => self.check(control, need, resource),
             None => {
-                // A handler asks what the table does not have: a defect, and no reason to let anybody through.
+                // A handler asks what the table does not have: a defect, and no reason to let anybody
+                // through.
                 error!(api_key = self.api_key, kind = ?resource.kind, "no requirement is written down");
                 Err(refusal_of(resource.kind))
             }

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 /// Most acls at a time: each request looks at all of them.
 pub(crate) const ACLS_MAX: usize = 10_000;
 
-/// Users and rules that a broker starts with. Without any, every connection is anonymous and everything is allowed.
+/// Users and rules that a broker starts with. Without any, every connection is anonymous and everything is
+/// allowed.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSettings {
     users: Users,
@@ -20,16 +21,16 @@ pub struct AccessSettings {
 }
 
 impl AccessSettings {
-    /// Adds a user who may log in, by SASL PLAIN. Then every connection must; without users none can, and every
-    /// connection is [`Principal::anonymous`]. The listener does not encrypt: passwords are for tests.
+    /// Adds a user who may log in, by SASL PLAIN. Then every connection must; without users none can, and
+    /// every connection is [`Principal::anonymous`]. The listener does not encrypt: passwords are for tests.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.users.add(name.into(), Password::new(password));
         self
     }
 
-    /// Lets somebody do everything. Switches access control on: from then on everybody else may do only what an acl
-    /// allows.
+    /// Lets somebody do everything. Switches access control on: from then on everybody else may do only what
+    /// an acl allows.
     #[must_use]
     pub fn super_user(mut self, principal: Principal) -> Self {
         self.rules.is_on = true;
@@ -58,8 +59,8 @@ impl AccessSettings {
     }
 }
 
-/// Who may do what in a cluster: one for all nodes. What changes here counts from the next check on; what a request has
-/// done before stays done. It lives in memory, also where a data folder keeps the logs.
+/// Who may do what in a cluster: one for all nodes. What changes here counts from the next check on; what a
+/// request has done before stays done. It lives in memory, also where a data folder keeps the logs.
 #[derive(Debug)]
 pub struct AccessControl {
     users: Users,
@@ -81,9 +82,9 @@ impl AccessControl {
         self.is_on
     }
 
-    /// Whether a principal may do something with a resource, by Kafka's rules: super users may do everything, a denial
-    /// wins over every permission, READ, WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS implies
-    /// DESCRIBE_CONFIGS, and what no acl matches is denied.
+    /// Whether a principal may do something with a resource, by Kafka's rules: super users may do everything,
+    /// a denial wins over every permission, READ, WRITE, DELETE and ALTER imply DESCRIBE, ALTER_CONFIGS
+    /// implies DESCRIBE_CONFIGS, and what no acl matches is denied.
     pub fn authorize(&self, principal: &Principal, operation: Operation, resource: &Resource<'_>) -> bool {
         self.read().authorize(principal, operation, resource)
     }
@@ -93,8 +94,8 @@ impl AccessControl {
         self.read().acls.iter().cloned().collect()
     }
 
-    /// Adds an acl; adding it twice changes nothing. It counts when access control is on, which only a builder says.
-    /// Errors: InvalidInput (there are 10,000 acls).
+    /// Adds an acl; adding it twice changes nothing. It counts when access control is on, which only a
+    /// builder says. Errors: InvalidInput (there are 10,000 acls).
     pub fn add(&self, acl: Acl) -> Result<()> {
         let mut rules = self.write();
         if rules.acls.len() >= ACLS_MAX && !rules.acls.contains(&acl) {

@@ -1,4 +1,5 @@
-//! Which acls an administrator means: filters of DescribeAcls and DeleteAcls, and acls of CreateAcls, by Kafka's codes.
+//! Which acls an administrator means: filters of DescribeAcls and DeleteAcls, and acls of CreateAcls, by
+//! Kafka's codes.
 
 use super::acl::{
     Acl, CLUSTER_NAME, EVERY_NAME, Operation, Permission, Principal, ResourcePattern, ResourceType,

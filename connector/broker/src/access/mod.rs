@@ -1,8 +1,10 @@
-//! Access control: who a connection is, what an API asks of it, and which acls allow that (KIP-11, KIP-290, KIP-1289).
+//! Access control: who a connection is, what an API asks of it, and which acls allow that (KIP-11, KIP-290,
+//! KIP-1289).
 //!
-//! The rules are those of Apache Kafka 4.4's `StandardAuthorizer`, without hosts: every acl is for all hosts. Without
-//! [`crate::BrokerBuilder::allow`] and its like access control is off and everything is allowed, as in Kafka without an
-//! authorizer. Without [`crate::BrokerBuilder::users`] every connection is [`Principal::anonymous`].
+//! The rules are those of Apache Kafka 4.4's `StandardAuthorizer`, without hosts: every acl is for all hosts.
+//! Without [`crate::BrokerBuilder::allow`] and its like access control is off and everything is allowed, as
+//! in Kafka without an authorizer. Without [`crate::BrokerBuilder::users`] every connection is
+//! [`Principal::anonymous`].
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -21,8 +23,8 @@
 //! # Ok::<_, sharestream_broker::Error>(()) }).unwrap();
 //! ```
 //!
-//! `acl` has the words, `rules` decides, `requirements` is the one list of what each API asks, `checks` is what
-//! handlers use of it, `users` and `authentication` say who a connection is (ADR 0016).
+//! `acl` has the words, `rules` decides, `requirements` is the one list of what each API asks, `checks` is
+//! what handlers use of it, `users` and `authentication` say who a connection is (ADR 0016).
 
 mod acl;
 mod authentication;

@@ -1,9 +1,9 @@
-//! What each API asks of whoever calls it: the one list. Handlers ask [`super::Checks`] for a resource, which looks
-//! here for the operation.
+//! What each API asks of whoever calls it: the one list. Handlers ask [`super::Checks`] for a resource, which
+//! looks here for the operation.
 //!
 //! Sources: Apache Kafka 4.4's own checks for its APIs, KIP-932 for those of share groups, KIP-1289 for
-//! TxnShareAcknowledge. What only nodes send asks for CLUSTER_ACTION before anything else; nodes of this broker may do
-//! everything.
+//! TxnShareAcknowledge. What only nodes send asks for CLUSTER_ACTION before anything else; nodes of this
+//! broker may do everything.
 
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;

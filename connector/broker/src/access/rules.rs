@@ -1,5 +1,5 @@
-//! The decision: acls and super users in, yes or no out. Source: `StandardAuthorizer` of Apache Kafka 4.4 (KIP-11,
-//! KIP-290, KIP-679).
+//! The decision: acls and super users in, yes or no out. Source: `StandardAuthorizer` of Apache Kafka 4.4
+//! (KIP-11, KIP-290, KIP-679).
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Whether a principal may do something with a resource. A denial wins over every permission; what no acl matches
-    /// is denied.
+    /// Whether a principal may do something with a resource. A denial wins over every permission; what no acl
+    /// matches is denied.
     pub(crate) fn authorize(
         &self,
         principal: &Principal,
@@ -40,8 +40,8 @@ impl Rules {
         allowed
     }
 
-    /// Whether a principal may do something with at least one resource of a type, be it there or not: some permission is
-    /// not covered by denials (KIP-679).
+    /// Whether a principal may do something with at least one resource of a type, be it there or not: some
+    /// permission is not covered by denials (KIP-679).
     pub(crate) fn authorize_any(
         &self,
         principal: &Principal,

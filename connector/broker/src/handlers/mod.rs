@@ -101,8 +101,8 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
-    /// The request's right to a topic by its id, which is no secret: a topic that is not there is for the handler to
-    /// refuse. Errors: TOPIC_AUTHORIZATION_FAILED.
+    /// The request's right to a topic by its id, which is no secret: a topic that is not there is for the
+    /// handler to refuse. Errors: TOPIC_AUTHORIZATION_FAILED.
     pub(crate) fn may_topic_id(&self, node: &Node, id: TopicId) -> Result<(), ErrorCode> {
         if self.may.do_everything() {
             return Ok(());
@@ -175,8 +175,8 @@ const PRIVATE_VERSIONS_FROM: i16 = 10;
 /// The stage of transactional acknowledgements.
 const STAGE: i16 = TxnShareAcknowledgeRequest::KEY;
 
-/// Level of `share.version` that a request needs. Those between nodes need none: what was staged at a higher level can
-/// still end.
+/// Level of `share.version` that a request needs. Those between nodes need none: what was staged at a higher
+/// level can still end.
 fn share_version_of(api_key: i16) -> i16 {
     match api_key {
         STAGE => STAGING,
@@ -191,8 +191,8 @@ fn share_version_of(api_key: i16) -> i16 {
     }
 }
 
-/// Reads a body. Bytes left over are ignored, as Kafka's broker does: librdkafka 2.16 asks for the metadata of all
-/// topics with three bytes too many.
+/// Reads a body. Bytes left over are ignored, as Kafka's broker does: librdkafka 2.16 asks for the metadata
+/// of all topics with three bytes too many.
 fn decode<R: Request>(header: &RequestHeader, body: &mut Bytes) -> Result<R, DispatchError> {
     R::decode(body, header.api_version).map_err(|error| DispatchError::Body {
         api_key: header.api_key,

@@ -31,7 +31,8 @@ async fn only_versions_are_told(world: &World) {
     let mut connection = stranger(world).await;
     let versions = connection.call(versions_request(), 3).await;
     assert_eq!(versions.error_code, 0);
-    // Version 0 goes on with bytes that are no requests: no client of today uses it, and ours does not have it.
+    // Version 0 goes on with bytes that are no requests: no client of today uses it, and ours does not have
+    // it.
     let handshakes = (if world.is_kafka() { 0 } else { 1 }, 1);
     let expected = [
         (<SaslHandshakeRequest as Request>::KEY, handshakes),

@@ -1,4 +1,5 @@
-//! What may not be described is not there: lists leave it out, and names that are asked for are refused without a look.
+//! What may not be described is not there: lists leave it out, and names that are asked for are refused
+//! without a look.
 
 use kafka_protocol::messages::*;
 use sharestream_broker::access::Operation::{
@@ -135,7 +136,8 @@ async fn groups_and_transactions_are_hidden(world: &mut World) {
     assert_eq!(world.admin.call(leave, 1).await.error_code, 0);
 }
 
-/// `admin` becomes a member of the group and waits for an assignment, which Kafka gives some heartbeats later.
+/// `admin` becomes a member of the group and waits for an assignment, which Kafka gives some heartbeats
+/// later.
 async fn join(world: &mut World) {
     let mut epoch = 0;
     for _ in 0..200 {

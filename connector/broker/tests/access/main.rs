@@ -1,4 +1,5 @@
-//! Access control over TCP, from the outside: who may say what on a connection, and what each API asks of them.
+//! Access control over TCP, from the outside: who may say what on a connection, and what each API asks of
+//! them.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod asker;

@@ -1,5 +1,5 @@
-//! Every API refuses who has no right, with the error of the resource, and serves who has just the right that the table
-//! of requirements names.
+//! Every API refuses who has no right, with the error of the resource, and serves who has just the right that
+//! the table of requirements names.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ use crate::asker::{Ask, Asker, ID};
 use crate::fixtures::{GROUP, TOPIC};
 use crate::world::World;
 
-/// Each ask, with the rights that it takes and what the absence of each is answered with, in the order of the checks.
+/// Each ask, with the rights that it takes and what the absence of each is answered with, in the order of the
+/// checks.
 fn table() -> Vec<(Ask, Vec<(Operation, ResourcePattern)>)> {
     let topic = || ResourcePattern::topic(TOPIC);
     let group = || ResourcePattern::group(GROUP);

@@ -1,5 +1,5 @@
-//! TxnShareAcknowledge asks for WRITE on the transactional id, READ on the group and READ on each topic (KIP-1289,
-//! requirement R21 of `docs/requirements.md`), and what becomes of the staged when a right goes.
+//! TxnShareAcknowledge asks for WRITE on the transactional id, READ on the group and READ on each topic
+//! (KIP-1289, requirement R21 of `docs/requirements.md`), and what becomes of the staged when a right goes.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A broker with access control, ours or Apache Kafka 4.4: the same tests run against both.
 //!
-//! Apache Kafka needs `SHARESTREAM_KAFKA_LAUNCHER`, a program that starts one (`up --auth`, `kill`, `start`, `down`).
-//! Without it the tests say so and pass, unless `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does.
+//! Apache Kafka needs `SHARESTREAM_KAFKA_LAUNCHER`, a program that starts one (`up --auth`, `kill`, `start`,
+//! `down`). Without it the tests say so and pass, unless `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -84,7 +84,8 @@ fn free_ports() -> u16 {
     (29_410..29_490).step_by(10).find(|port| (*port..port + 5).all(is_free)).expect("free ports")
 }
 
-/// The broker, with topic [`TOPIC`] of one partition and the users `admin`, who may do everything, and `worker`.
+/// The broker, with topic [`TOPIC`] of one partition and the users `admin`, who may do everything, and
+/// `worker`.
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) address: HostPort,
