@@ -14,6 +14,7 @@ use sharestream_base::{HostPort, Rng, watch};
 use sharestream_wire::share_state::state_partition_of_key;
 use tracing::info;
 
+use crate::access::{AccessControl, AccessSettings};
 use crate::config::BrokerConfig;
 use crate::disk::{Disk, DiskFailed, MetaRecord, Opened};
 use crate::error::{ErrorCode, Result as BrokerResult};
@@ -64,6 +65,8 @@ pub(crate) struct Cluster {
     pub(crate) group_configs: GroupConfigs,
     /// Finalized feature levels.
     pub(crate) features: Features,
+    /// Who may do what.
+    pub(crate) access: Arc<AccessControl>,
     /// What tests have planted.
     pub(crate) faults: FaultPlan,
     members: RwLock<Members>,
@@ -83,6 +86,7 @@ impl Cluster {
     pub(crate) fn new(
         rng: &Rng,
         config: &BrokerConfig,
+        access: AccessSettings,
         nodes: &[NodeId],
         opened: Option<Opened>,
     ) -> BrokerResult<Self> {
@@ -109,6 +113,7 @@ impl Cluster {
             topics,
             group_configs,
             features: Features::new(config.share_version, share_version, disk.clone()),
+            access: Arc::new(AccessControl::new(access, &rng.fork("access"))),
             faults: FaultPlan::default(),
             members: RwLock::default(),
             next_producer_id: AtomicI64::new(next_producer_id),

@@ -12,12 +12,15 @@ use crate::share::offsets;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
     let mut results = Vec::with_capacity(request.groups_names.len());
     for group in request.groups_names {
-        let deleted = delete(node, &group).await;
+        let deleted = match context.may.group(&group) {
+            Ok(()) => delete(node, &group).await,
+            Err(code) => Err(code),
+        };
         results.push(DeletableGroupResult::default().with_group_id(group).with_error_code(code_of(&deleted)));
     }
     node.share.manager.drop_idle();

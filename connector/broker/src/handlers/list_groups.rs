@@ -38,7 +38,9 @@ pub(crate) async fn handle(
     let offsets = node.offsets.groups(node).into_iter();
     let offsets = offsets.map(|id| Group { id, state: "Empty", kind: "classic", protocol: "" });
     let groups = sharing.chain(offsets).filter(|group| {
-        asked(&request.states_filter, group.state) && asked(&request.types_filter, group.kind)
+        asked(&request.states_filter, group.state)
+            && asked(&request.types_filter, group.kind)
+            && context.may.group(&group.id).is_ok()
     });
     let groups = groups.map(|group| {
         let listed = ListedGroup::default()

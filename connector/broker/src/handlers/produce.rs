@@ -39,8 +39,8 @@ pub(crate) async fn handle(
     request: ProduceRequest,
 ) -> ProduceResponse {
     let version = version_of(context.version);
-    let refused = refusal(&request);
-    let rights = rights(node, &request);
+    let refused = refusal(context, &request);
+    let rights = rights(node, context, &request);
     let verified = match &request.transactional_id {
         Some(id) if refused.is_none() => verify(node, context.version, id, &request, &rights).await,
         Some(_) | None => Verified::new(),
@@ -67,7 +67,7 @@ pub(crate) async fn handle(
 }
 
 /// Why nothing of a request is written.
-fn refusal(request: &ProduceRequest) -> Option<ErrorCode> {
+fn refusal(context: &RequestContext, request: &ProduceRequest) -> Option<ErrorCode> {
     if !matches!(request.acks, -1..=1) {
         return Some(ErrorCode::InvalidRequiredAcks);
     }
@@ -76,9 +76,14 @@ fn refusal(request: &ProduceRequest) -> Option<ErrorCode> {
         let batch = data.records.as_ref().and_then(first_batch);
         batch.is_some_and(|batch| batch.header.is_transactional())
     });
-    // Kafka takes a batch of nobody's transaction for one of somebody else's.
-    let nobodys = transactional && request.transactional_id.is_none();
-    nobodys.then_some(ErrorCode::TransactionalIdAuthorizationFailed)
+    if !transactional {
+        return None;
+    }
+    match &request.transactional_id {
+        Some(id) => context.may.transactional_id(id).err(),
+        // Kafka takes a batch of nobody's transaction for one of somebody else's.
+        None => Some(ErrorCode::TransactionalIdAuthorizationFailed),
+    }
 }
 
 fn append(
@@ -98,11 +103,13 @@ fn append(
     led.append(&blob, Origin::Client { guard, version })
 }
 
-fn rights(node: &Node, request: &ProduceRequest) -> Rights {
+fn rights(node: &Node, context: &RequestContext, request: &ProduceRequest) -> Rights {
     let mut rights = Rights::new();
     for topic in &request.topic_data {
+        let allowed = context.may.topic(&topic.name);
         for data in &topic.partition_data {
-            rights.insert((topic.name.clone(), data.index), writable(node, &topic.name, data.index));
+            let led = allowed.and_then(|()| writable(node, &topic.name, data.index));
+            rights.insert((topic.name.clone(), data.index), led);
         }
     }
     rights

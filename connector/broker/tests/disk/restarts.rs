@@ -75,7 +75,7 @@ async fn staged_acknowledgements_and_settings_of_groups_are_there_again() {
     let env = Env::system();
     let broker = Broker::builder(env.clone()).config(config).start().await.unwrap();
     let admin = Connection::open(broker.address(), &env).await;
-    let mut cluster = Cluster { env: env.clone(), broker, admin, topic_id };
+    let mut cluster = Cluster { env: env.clone(), broker, admin, topic_id, user: None };
     let mut bob = cluster.member("bob").await;
     let fetched = bob.fetch_full(&[], LONG).await;
     assert_eq!(fetched.acquisition_lock_timeout_ms, 7_000);
