@@ -23,7 +23,7 @@ pub(super) async fn handle(
     context: &RequestContext,
     request: AddOffsetsToTxnRequest,
 ) -> AddOffsetsToTxnResponse {
-    let added = match add(node, &request).await {
+    let added = match add(node, context, &request).await {
         Err(ErrorCode::ProducerFenced) if context.version < VERSION_WITH_FENCED => {
             Err(ErrorCode::InvalidProducerEpoch)
         }
@@ -32,8 +32,15 @@ pub(super) async fn handle(
     AddOffsetsToTxnResponse::default().with_error_code(code_of(&added))
 }
 
-/// Errors: INVALID_REQUEST and those of [`Coordinator::add_partitions`](crate::txn::Coordinator::add_partitions).
-async fn add(node: &Arc<Node>, request: &AddOffsetsToTxnRequest) -> Result<(), ErrorCode> {
+/// Errors: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST and those of
+/// [`Coordinator::add_partitions`](crate::txn::Coordinator::add_partitions).
+async fn add(
+    node: &Arc<Node>,
+    context: &RequestContext,
+    request: &AddOffsetsToTxnRequest,
+) -> Result<(), ErrorCode> {
+    context.may.transactional_id(&request.transactional_id)?;
+    context.may.group(&request.group_id)?;
     if request.transactional_id.is_empty() {
         return Err(ErrorCode::InvalidRequest);
     }

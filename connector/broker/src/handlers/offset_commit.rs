@@ -10,15 +10,20 @@ use sharestream_base::ids::{LeaderEpoch, Offset};
 
 use super::RequestContext;
 use super::offsets::{Asked, Committing, Results};
+use super::refusals::Refuse;
 use crate::node::Node;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: OffsetCommitRequest,
 ) -> OffsetCommitResponse {
+    if let Err(code) = context.may.group(&request.group_id) {
+        return request.refuse(context.version, code.code());
+    }
     let mut committing = Committing::default();
     for topic in request.topics {
+        let allowed = context.may.topic(&topic.name);
         for asked in topic.partitions {
             let asked = Asked {
                 topic: topic.name.clone(),
@@ -27,7 +32,7 @@ pub(super) async fn handle(
                 leader_epoch: LeaderEpoch(asked.committed_leader_epoch),
                 metadata: asked.committed_metadata,
             };
-            committing.add(node, asked);
+            committing.add(node, allowed, asked);
         }
     }
     if !committing.is_empty() {

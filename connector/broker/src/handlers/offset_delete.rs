@@ -14,29 +14,33 @@ use crate::node::Node;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: OffsetDeleteRequest,
 ) -> OffsetDeleteResponse {
     let response = OffsetDeleteResponse::default();
+    if let Err(code) = context.may.group(&request.group_id) {
+        return response.with_error_code(code.code());
+    }
     if request.group_id.is_empty() {
         return response.with_error_code(ErrorCode::InvalidGroupId.code());
     }
-    let (mut unknown, mut asked, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut refused, mut asked, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
     for topic in request.topics {
+        let allowed = context.may.topic(&topic.name);
         for index in topic.partitions.iter().map(|partition| partition.partition_index) {
-            match known(node, &topic.name, index) {
+            match allowed.and_then(|()| known(node, &topic.name, index)) {
                 Ok(partition) => {
                     partitions.push(partition);
                     asked.push((topic.name.clone(), index, 0));
                 }
-                Err(code) => unknown.push((topic.name.clone(), index, code.code())),
+                Err(code) => refused.push((topic.name.clone(), index, code.code())),
             }
         }
     }
     if let Err(code) = node.offsets.delete_offsets(node, &request.group_id, &partitions) {
         return response.with_error_code(code.code());
     }
-    let topics = by_topic(unknown.into_iter().chain(asked));
+    let topics = by_topic(refused.into_iter().chain(asked));
     response.with_topics(topics.into_iter().map(topic).collect())
 }
 

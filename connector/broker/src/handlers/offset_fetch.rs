@@ -35,14 +35,14 @@ pub(super) async fn handle(
 ) -> OffsetFetchResponse {
     let stable = request.require_stable;
     if context.version >= FIRST_BATCHED {
-        let groups = request.groups.into_iter().map(|asked| fetch_group(node, asked, stable));
+        let groups = request.groups.into_iter().map(|asked| fetch_group(node, context, asked, stable));
         return OffsetFetchResponse::default().with_groups(groups.collect());
     }
     let asked: Topics = request
         .topics
         .map(|topics| topics.into_iter().map(|topic| (topic.name, topic.partition_indexes)).collect());
     let response = OffsetFetchResponse::default();
-    let found = match fetch(node, &request.group_id, asked.clone(), stable) {
+    let found = match fetch(node, context, &request.group_id, asked.clone(), stable) {
         Ok(found) => found,
         Err(code) if context.version >= FIRST_WITH_CODE => return response.with_error_code(code.code()),
         Err(code) => refused(asked, code),
@@ -63,12 +63,17 @@ pub(super) async fn handle(
     response.with_topics(topics.collect())
 }
 
-fn fetch_group(node: &Node, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup {
+fn fetch_group(
+    node: &Node,
+    context: &RequestContext,
+    asked: OffsetFetchRequestGroup,
+    stable: bool,
+) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(asked.group_id.clone());
     let topics: Topics = asked
         .topics
         .map(|topics| topics.into_iter().map(|topic| (topic.name, topic.partition_indexes)).collect());
-    let found = match fetch(node, &asked.group_id, topics, stable) {
+    let found = match fetch(node, context, &asked.group_id, topics, stable) {
         Ok(found) => found,
         Err(code) => return response.with_error_code(code.code()),
     };
@@ -87,8 +92,16 @@ fn fetch_group(node: &Node, asked: OffsetFetchRequestGroup, stable: bool) -> Off
     response.with_topics(topics.collect())
 }
 
-/// Errors: NOT_COORDINATOR.
-fn fetch(node: &Node, group: &str, asked: Topics, stable: bool) -> Result<Found, ErrorCode> {
+/// Topics that may not be described are left out where everything is asked for; asked for by name they are refused,
+/// and told last, as Kafka does it. Errors: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR.
+fn fetch(
+    node: &Node,
+    context: &RequestContext,
+    group: &str,
+    asked: Topics,
+    stable: bool,
+) -> Result<Found, ErrorCode> {
+    context.may.group(group)?;
     let Some(asked) = asked else {
         let mut found = Found::new();
         for (partition, fetched) in node.offsets.fetch_all(node, group, stable)? {
@@ -99,10 +112,13 @@ fn fetch(node: &Node, group: &str, asked: Topics, stable: bool) -> Result<Found,
                 None => found.push((name, vec![one])),
             }
         }
+        found.retain(|(name, _)| context.may.topic(name).is_ok());
         return Ok(found);
     };
+    let (allowed, hidden): (Vec<_>, Vec<_>) =
+        asked.into_iter().partition(|(name, _)| context.may.topic(name).is_ok());
     let mut found = Found::new();
-    for (name, indexes) in asked {
+    for (name, indexes) in allowed {
         let topic: Arc<str> = Arc::from(name.as_str());
         let of =
             |index: &i32| TopicPartition { topic: Arc::clone(&topic), partition: PartitionIndex(*index) };
@@ -110,6 +126,7 @@ fn fetch(node: &Node, group: &str, asked: Topics, stable: bool) -> Result<Found,
         let fetched = node.offsets.fetch(node, group, &partitions, stable)?;
         found.push((name, indexes.into_iter().zip(fetched).collect()));
     }
+    found.extend(refused(Some(hidden), ErrorCode::TopicAuthorizationFailed));
     Ok(found)
 }
 

@@ -16,13 +16,16 @@ use crate::node::Node;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: OffsetForLeaderEpochRequest,
 ) -> OffsetForLeaderEpochResponse {
-    let topics = request.topics.into_iter().map(|topic| {
+    let topics = request.topics.into_iter().map(|topic| (context.may.topic(&topic.topic), topic));
+    // What may not be described is told last, as Kafka does it.
+    let (allowed, refused): (Vec<_>, Vec<_>) = topics.partition(|(allowed, _)| allowed.is_ok());
+    let topics = allowed.into_iter().chain(refused).map(|(allowed, topic)| {
         let partitions = topic.partitions.iter().map(|asked| {
             let answer = EpochEndOffset::default().with_partition(asked.partition);
-            match find(node, &topic.topic, asked) {
+            match allowed.and_then(|()| find(node, &topic.topic, asked)) {
                 Ok(Some(end)) => answer.with_leader_epoch(end.epoch.0).with_end_offset(end.end.0),
                 Ok(None) => answer.with_leader_epoch(-1).with_end_offset(-1),
                 Err(code) => answer.with_leader_epoch(-1).with_end_offset(-1).with_error_code(code.code()),

@@ -1,5 +1,5 @@
-//! What the requests that commit or delete offsets have in common: each partition is looked up first, and what is refused
-//! there is answered first, as Kafka does it.
+//! What the requests that commit or delete offsets have in common: the right to each topic comes first, then its
+//! partitions are looked up, and what is refused there is answered first, as Kafka does it.
 
 use std::sync::Arc;
 
@@ -40,19 +40,19 @@ pub(super) fn known(node: &Node, topic: &TopicName, partition: i32) -> Result<To
 /// The offsets of one request, and what becomes of each.
 #[derive(Debug, Default)]
 pub(super) struct Committing {
-    /// Partitions that are not there.
-    unknown: Vec<(TopicName, i32, i16)>,
+    /// Partitions that may not be used or are not there.
+    refused: Vec<(TopicName, i32, i16)>,
     /// Those that the coordinator is asked for, and the codes of those that it shall not keep.
     asked: Vec<(TopicName, i32, i16)>,
     offsets: Vec<(TopicPartition, CommittedOffset)>,
 }
 
 impl Committing {
-    /// Takes an offset in.
-    pub(super) fn add(&mut self, node: &Node, asked: Asked) {
-        let partition = match known(node, &asked.topic, asked.partition) {
+    /// Takes an offset in; `allowed` is the right to its topic.
+    pub(super) fn add(&mut self, node: &Node, allowed: Result<(), ErrorCode>, asked: Asked) {
+        let partition = match allowed.and_then(|()| known(node, &asked.topic, asked.partition)) {
             Ok(partition) => partition,
-            Err(code) => return self.unknown.push((asked.topic, asked.partition, code.code())),
+            Err(code) => return self.refused.push((asked.topic, asked.partition, code.code())),
         };
         let metadata = asked.metadata.unwrap_or_default();
         let fits = check_metadata(&metadata);
@@ -87,9 +87,9 @@ impl Committing {
         }
     }
 
-    /// Every partition by topic: those that are not there, then the others.
+    /// Every partition by topic: those that were refused at once, then the others.
     pub(super) fn results(self) -> Vec<(TopicName, Results)> {
-        by_topic(self.unknown.into_iter().chain(self.asked))
+        by_topic(self.refused.into_iter().chain(self.asked))
     }
 }
 

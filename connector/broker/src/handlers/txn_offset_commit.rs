@@ -16,6 +16,7 @@ use sharestream_base::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 use super::RequestContext;
 use super::offsets::{Asked, Committing, Results};
 use super::participation::{self, Question};
+use super::refusals::Refuse;
 use crate::cluster::GROUP_TOPIC;
 use crate::error::ErrorCode;
 use crate::group::offsets::{CommittedOffset, Staging};
@@ -33,8 +34,14 @@ pub(super) async fn handle(
     context: &RequestContext,
     mut request: TxnOffsetCommitRequest,
 ) -> TxnOffsetCommitResponse {
+    let may = &context.may;
+    let allowed = may.transactional_id(&request.transactional_id);
+    if let Err(code) = allowed.and_then(|()| may.group(&request.group_id)) {
+        return request.refuse(context.version, code.code());
+    }
     let mut committing = Committing::default();
     for topic in std::mem::take(&mut request.topics) {
+        let allowed = may.topic(&topic.name);
         for asked in topic.partitions {
             let asked = Asked {
                 topic: topic.name.clone(),
@@ -43,7 +50,7 @@ pub(super) async fn handle(
                 leader_epoch: LeaderEpoch(asked.committed_leader_epoch),
                 metadata: asked.committed_metadata,
             };
-            committing.add(node, asked);
+            committing.add(node, allowed, asked);
         }
     }
     if !committing.is_empty() {
