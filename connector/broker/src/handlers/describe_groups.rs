@@ -22,7 +22,9 @@ pub(super) async fn handle(
     let groups = request.groups.into_iter();
     let (allowed, refused): (Vec<_>, Vec<_>) = groups.partition(|id| context.may.group(id).is_ok());
     let refused = refused.into_iter().map(|id| {
-        DescribedGroup::default().with_group_id(id).with_error_code(ErrorCode::GroupAuthorizationFailed.code())
+        DescribedGroup::default()
+            .with_group_id(id)
+            .with_error_code(ErrorCode::GroupAuthorizationFailed.code())
     });
     let describe = |id: GroupId| {
         let described = DescribedGroup::default();

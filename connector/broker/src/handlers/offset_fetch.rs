@@ -115,6 +115,8 @@ fn fetch(
         found.retain(|(name, _)| context.may.topic(name).is_ok());
         return Ok(found);
     };
+    // Who does not coordinate the group says so, whatever is asked of it.
+    node.offsets.fetch(node, group, &[], stable)?;
     let (allowed, hidden): (Vec<_>, Vec<_>) =
         asked.into_iter().partition(|(name, _)| context.may.topic(name).is_ok());
     let mut found = Found::new();

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::authentication::connections_say_who_they_are;
 use crate::fixtures::{Connection, GROUP, TOPIC};
+use crate::offsets::offsets_are_checked_topic_by_topic;
 use crate::requests::every_right_is_asked_for;
 use crate::world::World;
 
@@ -64,7 +65,7 @@ async fn allowed_operations(connection: &mut Connection) -> (i32, i32, i32) {
     (answer.topics[0].topic_authorized_operations, answer.cluster_authorized_operations, cluster)
 }
 
-fn bits(operations: &[Operation]) -> i32 {
+pub(crate) fn bits(operations: &[Operation]) -> i32 {
     operations.iter().fold(0, |bits, operation| bits | (1 << operation.code()))
 }
 
@@ -233,12 +234,13 @@ async fn what_may_not_be_described_is_left_out_or_refused() {
     world.shutdown().await;
 }
 
-// One node for all three, in this order: what is asked for below leaves groups and ids behind.
+// One node for all four, in this order: what is asked for below leaves groups and ids behind.
 #[tokio::test]
 async fn apache_kafka_hides_the_same_and_asks_for_the_same_passwords_and_rights() {
     let Some(mut world) = World::kafka().await else { return };
     connections_say_who_they_are(&world).await;
     what_may_not_be_described_is_hidden(&mut world).await;
+    offsets_are_checked_topic_by_topic(&mut world).await;
     every_right_is_asked_for(&mut world).await;
     world.shutdown().await;
 }

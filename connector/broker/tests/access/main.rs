@@ -8,6 +8,7 @@ mod authentication;
 #[allow(dead_code, reason = "the tests of share groups use the rest")]
 mod fixtures;
 mod hiding;
+mod offsets;
 mod requests;
 mod staging;
 mod world;

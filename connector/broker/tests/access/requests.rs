@@ -16,7 +16,7 @@ use sharestream_wire::messages::read_share_group_state::ReadShareGroupStateReque
 use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
 use sharestream_wire::messages::write_share_group_state::WriteShareGroupStateRequest;
 
-use crate::asker::{Ask, Asker, ID};
+use crate::asker::{Ask, Asker, CONSUMERS, ID};
 use crate::fixtures::{GROUP, TOPIC};
 use crate::world::World;
 
@@ -25,6 +25,7 @@ use crate::world::World;
 fn table() -> Vec<(Ask, Vec<(Operation, ResourcePattern)>)> {
     let topic = || ResourcePattern::topic(TOPIC);
     let group = || ResourcePattern::group(GROUP);
+    let consumers = || ResourcePattern::group(CONSUMERS);
     let id = || ResourcePattern::transactional_id(ID);
     let cluster = ResourcePattern::cluster;
     vec![
@@ -74,6 +75,17 @@ fn table() -> Vec<(Ask, Vec<(Operation, ResourcePattern)>)> {
         (Ask::WriteState, vec![(ClusterAction, cluster())]),
         (Ask::DeleteState, vec![(ClusterAction, cluster())]),
         (Ask::TxnOutcome, vec![(ClusterAction, cluster())]),
+        // First, and last, what makes the group and forgets it.
+        (Ask::OffsetCommit, vec![(Read, consumers()), (Read, topic())]),
+        (Ask::OffsetFetch, vec![(Describe, consumers()), (Describe, topic())]),
+        (Ask::OffsetFetchOfOne, vec![(Describe, consumers()), (Describe, topic())]),
+        (Ask::OffsetFetchOfOld, vec![(Describe, consumers()), (Describe, topic())]),
+        (Ask::DescribeGroups, vec![(Describe, consumers())]),
+        (Ask::AddOffsets, vec![(Write, id()), (Read, consumers())]),
+        (Ask::TxnOffsetCommit, vec![(Write, id()), (Read, consumers()), (Read, topic())]),
+        (Ask::OffsetDelete, vec![(Delete, consumers()), (Read, topic())]),
+        (Ask::OffsetForLeaderEpoch, vec![(Describe, topic())]),
+        (Ask::OffsetForLeaderEpoch, vec![(ClusterAction, cluster())]),
     ]
 }
 
@@ -123,7 +135,7 @@ pub(crate) async fn every_right_is_asked_for(world: &mut World) -> BTreeSet<i16>
             // Where several rights do, the one that is asked for first is what the answer names.
             let expected = match ask {
                 Ask::InitIdempotent => KafkaError::CLUSTER_AUTHORIZATION_FAILED.0,
-                Ask::CreateTopics => KafkaError::TOPIC_AUTHORIZATION_FAILED.0,
+                Ask::CreateTopics | Ask::OffsetForLeaderEpoch => KafkaError::TOPIC_AUTHORIZATION_FAILED.0,
                 _ => code_of(on.kind),
             };
             let code = world.settled(async || asker.ask(ask).await, |code| *code == expected).await;
