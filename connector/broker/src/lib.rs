@@ -1,23 +1,26 @@
 //! Embedded Kafka-protocol broker for development and tests: share groups (KIP-932), transactions (KIP-98,
 //! KIP-890) and transactional share acknowledgements (KIP-1289).
 //!
-//! Consumer groups have offsets, which are committed, staged in transactions (KIP-98, KIP-447), fetched and deleted as Apache
-//! Kafka does it, and no members: JoinGroup, SyncGroup and ConsumerGroupHeartbeat are not served. A consumer is assigned its
-//! partitions (`assign`), a producer moves a group on without being in it; `subscribe` of a consumer group finds no
-//! coordinator that takes it. Sharestream's jobs read share groups, and nobody needs a second kind of membership here (ADR
-//! 0009). Topic ids in these requests (OffsetCommit 10, OffsetFetch 10) are not served, names are.
+//! Consumer groups have offsets and no members. Offsets are committed, staged in transactions (KIP-98,
+//! KIP-447), fetched and deleted as Apache Kafka does it; topics are named in these requests, versions that
+//! ask by id (OffsetCommit 10, OffsetFetch 10) are not served. JoinGroup, SyncGroup and
+//! ConsumerGroupHeartbeat are not served either: a consumer is assigned its partitions (`assign`), a producer
+//! moves a group on without being in it, and `subscribe` of a consumer group finds no coordinator that takes
+//! it. Sharestream's jobs read share groups, and nobody needs a second kind of membership here (ADR 0009).
 //!
 //! It is **not** a production broker: logs live in memory, which all nodes of a cluster share in place of
 //! replication, also those that a data folder keeps ([`BrokerConfig::data`]), and its one listener speaks
 //! plain text. Unmodified Kafka clients work with it over TCP. Who may do what is up to [`access`]: users
-//! with passwords and acls, where [`BrokerBuilder::users`] and [`BrokerBuilder::allow`] ask for them.
+//! with passwords and acls, where [`BrokerBuilder::users`] and [`BrokerBuilder::allow`] ask for them. Each
+//! API, those of consumer groups included, asks for the rights that Apache Kafka asks for (ADR 0016).
 //!
 //! ```text
-//!  client ==TCP== server ── handlers/<api> ──┬── topics ── log::Partition   (records, producer state, markers)
-//!                                            ├── txn::Coordinator           (transaction states and their log)
-//!                                            ├── group::offsets             (offsets of consumer groups and their log)
-//!                                            └── share, group               (share partitions, members, their state log)
-//!                                 peer ──TCP── another node's server        (leaders and coordinators)
+//!  client ==TCP== server ── handlers/<api> ──┬── access              (who it is, what they may do)
+//!                                            ├── topics ── log::Partition   (records, producers, markers)
+//!                                            ├── txn::Coordinator    (transaction states and their log)
+//!                                            ├── group::offsets      (offsets of consumer groups, their log)
+//!                                            └── share, group        (share partitions, members, state log)
+//!                                 peer ──TCP── another node's server (leaders and coordinators)
 //! ```
 //!
 //! Leaders and coordinators are addressed over the protocol through `peer`, also when they are on the same

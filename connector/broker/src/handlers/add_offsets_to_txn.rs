@@ -1,5 +1,5 @@
-//! AddOffsetsToTxn: a client of transaction version 1 adds a group to its transaction (KIP-98). The participant is the
-//! group's partition of `__consumer_offsets`.
+//! AddOffsetsToTxn: a client of transaction version 1 adds a group to its transaction (KIP-98). The
+//! participant is the group's partition of `__consumer_offsets`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

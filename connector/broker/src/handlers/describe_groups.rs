@@ -33,7 +33,7 @@ pub(super) async fn handle(
             Ok(false) if context.version >= FIRST_WITH_NOT_FOUND => described
                 .with_group_state("Dead".into())
                 .with_error_code(ErrorCode::GroupIdNotFound.code())
-                .with_error_message(Some(format!("Group {id:?} has no offsets.").into())),
+                .with_error_message(Some(format!("Group {} has no offsets.", id.as_str()).into())),
             Ok(false) => described.with_group_state("Dead".into()),
             Err(code) => described.with_error_code(code.code()),
         };

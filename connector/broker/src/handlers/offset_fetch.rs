@@ -1,4 +1,5 @@
-//! OffsetFetch: how far groups are. With `require_stable`, not while an open transaction may still change it (KIP-447).
+//! OffsetFetch: how far groups are. With `require_stable`, not while an open transaction may still change it
+//! (KIP-447).
 
 use std::sync::Arc;
 
@@ -92,8 +93,8 @@ fn fetch_group(
     response.with_topics(topics.collect())
 }
 
-/// Topics that may not be described are left out where everything is asked for; asked for by name they are refused,
-/// and told last, as Kafka does it. Errors: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR.
+/// Topics that may not be described are left out where everything is asked for; asked for by name they are
+/// refused, and told last, as Kafka does it. Errors: GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR.
 fn fetch(
     node: &Node,
     context: &RequestContext,

@@ -1,4 +1,5 @@
-//! OffsetForLeaderEpoch (KIP-320): where the records of a leader epoch end, so that consumers see that a log was cut.
+//! OffsetForLeaderEpoch (KIP-320): where the records of a leader epoch end, so that consumers see that a log
+//! was cut.
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ pub(super) async fn handle(
     OffsetForLeaderEpochResponse::default().with_topics(topics.collect())
 }
 
-/// None when no such epoch is known. Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
-/// UNKNOWN_LEADER_EPOCH.
+/// None when no such epoch is known. Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+/// FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
 fn find(node: &Node, topic: &str, asked: &OffsetForLeaderPartition) -> Result<Option<EpochEnd>, ErrorCode> {
     let led = node.led(topic, PartitionIndex(asked.partition))?;
     led.check_known_epoch(LeaderEpoch(asked.current_leader_epoch))?;

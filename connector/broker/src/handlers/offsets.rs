@@ -1,5 +1,5 @@
-//! What the requests that commit or delete offsets have in common: the right to each topic comes first, then its
-//! partitions are looked up, and what is refused there is answered first, as Kafka does it.
+//! What the requests that commit or delete offsets have in common: the right to each topic comes first, then
+//! its partitions are looked up, and what is refused there is answered first, as Kafka does it.
 
 use std::sync::Arc;
 

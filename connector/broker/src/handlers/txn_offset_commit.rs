@@ -1,7 +1,9 @@
-//! TxnOffsetCommit: a producer stages how far a group is; it counts when its transaction commits (KIP-98, KIP-447).
+//! TxnOffsetCommit: a producer stages how far a group is; it counts when its transaction commits (KIP-98,
+//! KIP-447).
 //!
-//! The first offsets of a transaction in the group's log need the transaction coordinator's word. From version 5 on
-//! (transaction version 2, KIP-890) this coordinator adds the group itself, below it verifies that AddOffsetsToTxn has.
+//! The first offsets of a transaction in the group's log need the transaction coordinator's word. From
+//! version 5 on (transaction version 2, KIP-890) this coordinator adds the group itself, below it verifies
+//! that AddOffsetsToTxn has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,8 +77,8 @@ async fn stage(
     node.offsets.commit(node, &request.group_id, request.generation_id, offsets, Some(&staging))
 }
 
-/// The right to stage: the group's log as it was when the request came, with the transaction coordinator's word where it
-/// is needed. Errors: NOT_COORDINATOR, and what the transaction coordinator says.
+/// The right to stage: the group's log as it was when the request came, with the transaction coordinator's
+/// word where it is needed. Errors: NOT_COORDINATOR, and what the transaction coordinator says.
 async fn guarded(
     node: &Arc<Node>,
     api_version: i16,

@@ -99,8 +99,8 @@ impl BrokerCluster {
         batches.iter().zip(fates).map(|(batch, fate)| batch_view(batch, fate)).collect()
     }
 
-    /// The records of a partition that are plain or of a committed transaction, by offset, wherever the last stable
-    /// offset is. Records that cannot be decoded are left out: the broker does not look into batches.
+    /// The records of a partition that are plain or of a committed transaction, by offset, wherever the last
+    /// stable offset is. Records that cannot be decoded are left out: the broker does not look into batches.
     pub fn committed_records(&self, topic: &str, partition: PartitionIndex) -> Vec<RecordView> {
         let visible = |batch: &BatchView| matches!(batch.fate, Fate::Plain | Fate::Committed);
         self.batches(topic, partition)

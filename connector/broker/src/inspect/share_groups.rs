@@ -189,17 +189,17 @@ impl BrokerCluster {
         all
     }
 
-    /// Partitions of [`crate::SHARE_STATE_TOPIC`] with values that a reader of Kafka's schemas refuses: none may be left
-    /// before an older broker reads them (ADR 0014).
+    /// Partitions of [`crate::SHARE_STATE_TOPIC`] with values that a reader of Kafka's schemas refuses: none
+    /// may be left before an older broker reads them (ADR 0014).
     pub fn share_state_for_newer_readers(&self) -> Vec<PartitionIndex> {
         let logs = self.cluster.topics.by_name(SHARE_STATE_TOPIC);
         let logs = logs.iter().flat_map(|topic| topic.partitions());
         logs.filter(|log| share_coordinator::needs_newer_reader(log)).map(|log| log.index).collect()
     }
 
-    /// What was written to the durable state of share partitions since the last call with the same `read`, which notes how
-    /// far the log is read; unlike [`BrokerCluster::share_partitions`], it shows what a start offset has passed meanwhile. A
-    /// log that was cut since is read from its new beginning.
+    /// What was written to the durable state of share partitions since the last call with the same `read`,
+    /// which notes how far the log is read; unlike [`BrokerCluster::share_partitions`], it shows what a start
+    /// offset has passed meanwhile. A log that was cut since is read from its new beginning.
     pub fn share_state_written(&self, read: &mut BTreeMap<PartitionIndex, Offset>) -> Vec<ShareStateWritten> {
         let Some(topic) = self.cluster.topics.by_name(SHARE_STATE_TOPIC) else { return Vec::new() };
         let mut all = Vec::new();

@@ -15,7 +15,8 @@ pub struct TransactionView {
     pub producer_id: ProducerId,
     /// In which incarnation.
     pub producer_epoch: ProducerEpoch,
-    /// As Kafka prints it: `Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, `CompleteCommit`, `CompleteAbort`.
+    /// As Kafka prints it: `Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, `CompleteCommit`,
+    /// `CompleteAbort`.
     pub state: &'static str,
     /// Time-out of each transaction, in milliseconds.
     pub timeout_ms: i32,

@@ -1,5 +1,5 @@
-//! Offsets of consumer groups where the rights are to one topic of two: the other is refused or hidden, and nothing is
-//! kept of it.
+//! Offsets of consumer groups where the rights are to one topic of two: the other is refused or hidden, and
+//! nothing is kept of it.
 
 use kafka_protocol::messages::*;
 use sharestream_broker::access::Operation::{Delete, Describe, Read, Write};
