@@ -6,9 +6,12 @@
 use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use sharestream_fuzz::bounded;
-use sharestream_wire::records::{self, BATCH_HEADER_BYTES, DECOMPRESSED_BYTES_MAX, control};
+use sharestream_fuzz::seeds::Seeds;
+use sharestream_wire::records::{
+    self, BATCH_HEADER_BYTES, BatchBuilder, BatchMeta, Compression, DECOMPRESSED_BYTES_MAX, control,
+};
 
-fuzz_target!(|data: &[u8]| {
+fuzz_target!(init: write_seeds(), |data: &[u8]| {
     let Some((mode, rest)) = data.split_first() else { return };
     let blob = match mode % 6 {
         0 => Bytes::copy_from_slice(rest),
@@ -58,4 +61,37 @@ fn batch_around(section: &[u8], codec: u8) -> Bytes {
     batch[59..59 + counts.len()].copy_from_slice(counts);
     batch.extend_from_slice(section);
     batch.freeze()
+}
+
+fn write_seeds() {
+    let Some(mut seeds) = Seeds::asked_for() else { return };
+    let mut builder = BatchBuilder::new();
+    for count in [1usize, 7, 100] {
+        for compression in Compression::ALL {
+            builder.clear();
+            for record in 0..count {
+                let key = (record % 3 > 0).then_some(&b"key"[..]);
+                let headers: [(&[u8], Option<&[u8]>); 2] = [(b"h", Some(&b"value"[..])), (b"n", None)];
+                builder
+                    .append(record as i64, key, Some(&b"some value"[..]), &headers[..record % 3])
+                    .expect("a small batch");
+            }
+            let meta = BatchMeta { compression, transactional: count == 7, ..BatchMeta::default() };
+            let batch = builder.build(&meta).expect("a small batch");
+            seeds.put(&[&[0], &batch]);
+            let counts = (count as u16).to_be_bytes();
+            seeds.put(&[&[compression.id() as u8 + 1], &counts, &batch[BATCH_HEADER_BYTES..]]);
+        }
+    }
+    let meta = control::MarkerMeta {
+        coordinator_epoch: 3,
+        producer_id: 4,
+        producer_epoch: 5,
+        timestamp_ms: 6,
+        base_offset: 7,
+        leader_epoch: 8,
+    };
+    for marker in [control::ControlMarker::Commit, control::ControlMarker::Abort] {
+        seeds.put(&[&[0], &control::encode(marker, &meta).expect("a marker")]);
+    }
 }

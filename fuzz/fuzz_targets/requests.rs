@@ -6,8 +6,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::protocol::Request;
 use libfuzzer_sys::fuzz_target;
+use sharestream_fuzz::seeds::Seeds;
 use sharestream_fuzz::{MESSAGE_FACTOR, MESSAGE_FIXED, Parts, bounded};
 use sharestream_wire::frame;
+use sharestream_wire::shape::Shape;
 
 #[path = "../../connector/wire/tests/wire/every_api.rs"]
 mod every_api;
@@ -16,7 +18,7 @@ use every_api::{Visit, every_api};
 
 const RAW: u8 = 255;
 
-fuzz_target!(|data: &[u8]| {
+fuzz_target!(init: if let Some(seeds) = Seeds::asked_for() { every_api(&mut Samples(seeds)) }, |data: &[u8]| {
     let mut parts = Parts(data);
     let (api, version) = (parts.byte(), parts.byte());
     let mut frame = if api == RAW { Bytes::copy_from_slice(parts.0) } else { framed(api, version, parts.0) };
@@ -57,5 +59,23 @@ impl Visit for Decode {
         let body = self.body.clone();
         let decode = || frame::decode_request_body::<R>(body, self.version);
         drop(bounded(self.body.len(), MESSAGE_FACTOR, MESSAGE_FIXED, decode));
+    }
+}
+
+struct Samples(Seeds);
+
+impl Visit for Samples {
+    fn visit<R: Request>(&mut self) {
+        let Some((api, (_, min, max))) =
+            sharestream_broker::fuzzing::served().enumerate().find(|(_, (key, ..))| *key == R::KEY)
+        else {
+            return;
+        };
+        for version in min..=max {
+            // Another type of this API may have the version.
+            let Ok(shape) = Shape::of::<R>(version) else { continue };
+            let body = shape.sample(|end| self.0.below(end));
+            self.0.put(&[&[api as u8, (version - min) as u8], &body]);
+        }
     }
 }

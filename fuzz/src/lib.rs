@@ -4,13 +4,15 @@
 
 use peak_alloc::PeakAlloc;
 
+pub mod seeds;
+
 /// Counts what the process holds. The fuzzer's own memory is not in it, as it is not Rust's.
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// Bytes that a decoded message may hold for each byte of it. The densest there is makes a structure of 72 bytes of
 /// two; `connector/wire/tests/allocation.rs` looks for the densest.
-pub const MESSAGE_FACTOR: usize = 128;
+pub const MESSAGE_FACTOR: usize = 64;
 /// Bytes for the text of an error, and for the shape of a message that is learned at its first one.
 pub const MESSAGE_FIXED: usize = 256 * 1024;
 
