@@ -56,7 +56,13 @@ fn write_seeds() {
     let mut builder = BatchBuilder::new();
     builder.append(5, Some(b"k"), Some(b"v"), &[]).expect("a small record");
     builder.append(6, None, None, &[]).expect("a small record");
-    let meta = BatchMeta { producer_id: 4, producer_epoch: 5, base_sequence: 0, transactional: true, ..BatchMeta::default() };
+    let meta = BatchMeta {
+        producer_id: 4,
+        producer_epoch: 5,
+        base_sequence: 0,
+        transactional: true,
+        ..BatchMeta::default()
+    };
     let batch = builder.build(&meta).expect("a small batch");
     let meta = control::MarkerMeta {
         coordinator_epoch: 1,

@@ -37,7 +37,8 @@ fn framed(api: u8, version: u8, body: &[u8]) -> Bytes {
     frame.put_i32(7);
     // No client id; in a flexible version, no tagged fields.
     frame.put_i16(-1);
-    let flexible = kafka_protocol::messages::ApiKey::try_from(key).map(|key| key.request_header_version(version));
+    let flexible =
+        kafka_protocol::messages::ApiKey::try_from(key).map(|key| key.request_header_version(version));
     if flexible.is_ok_and(|header| header >= 2) {
         frame.put_u8(0);
     }

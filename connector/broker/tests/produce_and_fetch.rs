@@ -70,7 +70,8 @@ async fn a_count_that_its_frame_cannot_hold_ends_the_connection_and_nothing_else
     let (broker, mut other) = tcp().await;
     for (version, count) in [(0, &[0x7f, 0xff, 0xff, 0xff][..]), (9, &[0xff, 0xff, 0xff, 0xff, 0x0f])] {
         // Metadata of two thousand million topics, in the plain and the compact form.
-        let header = [&[0, 3, 0, version, 0, 0, 0, 1, 0xff, 0xff][..], &[0][..usize::from(version / 9)]].concat();
+        let header =
+            [&[0, 3, 0, version, 0, 0, 0, 1, 0xff, 0xff][..], &[0][..usize::from(version / 9)]].concat();
         let body = [&header, count].concat();
         let mut hostile = Client::connect(&Env::system(), broker.address()).await;
         hostile.send_bytes(&[&(body.len() as u32).to_be_bytes(), &body[..]].concat()).await;

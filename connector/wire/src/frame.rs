@@ -112,7 +112,11 @@ pub fn decode_response<R: Request>(mut frame: Bytes, version: i16) -> Result<(i3
 pub fn decode_request_body<R: Request>(mut body: Bytes, version: i16) -> Result<R, WireError> {
     let request = decode_request_front(&mut body, version)?;
     if body.has_remaining() {
-        return Err(WireError::corrupt(format!("{} has {} bytes left over", of_request::<R>(version), body.len())));
+        return Err(WireError::corrupt(format!(
+            "{} has {} bytes left over",
+            of_request::<R>(version),
+            body.len()
+        )));
     }
     Ok(request)
 }

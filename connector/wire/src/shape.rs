@@ -185,7 +185,9 @@ impl Walk<'_> {
         // No element is empty, `learn` sees to it.
         if count > self.rest.len() / bytes_min.max(1) {
             let left = self.rest.len();
-            return Err(WireError::corrupt(format!("{count} elements are claimed where {left} bytes are left")));
+            return Err(WireError::corrupt(format!(
+                "{count} elements are claimed where {left} bytes are left"
+            )));
         }
         self.elements += count;
         if self.elements > ELEMENTS_MAX {

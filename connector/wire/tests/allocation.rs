@@ -73,21 +73,25 @@ fn greedy_acknowledgements(len: usize) -> Bytes {
 const DENSE_BYTES: usize = 8 * 1024;
 /// Bytes in memory of each byte of the densest message. A structure of many fields that its version does not have yet is
 /// small on the wire and not in memory; see the figures in `docs/fuzzing.md`.
-const DENSE_FACTOR: usize = 100;
+const DENSE_FACTOR: usize = 64;
+/// Bytes in memory of the largest element that has nothing in it. Times `ELEMENTS_MAX` it bounds every message.
+const ELEMENT_BYTES_MAX: usize = 400;
 
 /// Writes messages that hold as many elements as bytes can: all arrays are empty but for one, or all tagged fields.
 struct Dense {
     /// The array or section of tagged fields to fill, counted as they are written.
     chosen: usize,
     met: usize,
+    /// Elements of the chosen one.
+    filled: usize,
     out: Vec<u8>,
 }
 
 impl Dense {
-    fn of(parts: &[Part], chosen: usize) -> Option<Bytes> {
-        let mut dense = Dense { chosen, met: 0, out: Vec::new() };
+    fn of(parts: &[Part], chosen: usize) -> Option<(Bytes, usize)> {
+        let mut dense = Dense { chosen, met: 0, filled: 0, out: Vec::new() };
         dense.parts(parts, true);
-        (dense.met > chosen).then(|| dense.out.into())
+        (dense.met > chosen).then(|| (dense.out.into(), dense.filled))
     }
 
     /// `open`: this is the way to the chosen one.
@@ -112,6 +116,7 @@ impl Dense {
                 Part::Tagged(_) => {
                     self.met += usize::from(open);
                     let fields = if open && self.met == self.chosen + 1 { DENSE_BYTES as u32 / 4 } else { 0 };
+                    self.filled += fields as usize;
                     put_compact(&mut self.out, fields);
                     for tag in 0..fields {
                         put_compact(&mut self.out, tag + 100);
@@ -134,9 +139,10 @@ impl Dense {
         if self.met > self.chosen + 1 {
             return 0;
         }
-        let mut one = Dense { chosen: usize::MAX, met: 0, out: Vec::new() };
+        let mut one = Dense { chosen: usize::MAX, met: 0, filled: 0, out: Vec::new() };
         one.parts(element, false);
-        DENSE_BYTES / one.out.len()
+        self.filled = DENSE_BYTES / one.out.len();
+        self.filled
     }
 }
 
@@ -151,6 +157,9 @@ fn put_compact(out: &mut Vec<u8>, value: u32) {
 struct Densest {
     factor: usize,
     name: String,
+    /// Most bytes in memory of an element, and where.
+    element_bytes: usize,
+    element_name: String,
     messages: usize,
 }
 
@@ -158,16 +167,20 @@ impl Densest {
     fn meet<M: Message + Decodable>(&mut self, version: i16, decode: impl Fn(Bytes) -> bool) {
         let shape = Shape::of::<M>(version).unwrap();
         for chosen in 0.. {
-            let Some(input) = Dense::of(shape.parts(), chosen) else { break };
+            let Some((input, elements)) = Dense::of(shape.parts(), chosen) else { break };
             let bytes = allocated(
                 |input| assert!(decode(input), "{} version {version}", std::any::type_name::<M>()),
                 &input,
             );
             let factor = bytes.saturating_sub(ERROR_BYTES) / input.len();
             self.messages += 1;
+            let name = || format!("array {chosen} of {} version {version}", std::any::type_name::<M>());
             if factor > self.factor {
-                self.factor = factor;
-                self.name = format!("array {chosen} of {} version {version}", std::any::type_name::<M>());
+                (self.factor, self.name) = (factor, name());
+            }
+            let element_bytes = bytes.saturating_sub(ERROR_BYTES + input.len()) / elements.max(1);
+            if element_bytes > self.element_bytes {
+                (self.element_bytes, self.element_name) = (element_bytes, name());
             }
         }
     }
@@ -233,4 +246,5 @@ fn allocations_are_bounded_by_the_input() {
     assert!(densest.messages > 1_000, "{densest:?}");
     assert!(densest.factor > 10, "density is seen at all: {densest:?}");
     assert!(densest.factor <= DENSE_FACTOR, "{densest:?}");
+    assert!(densest.element_bytes <= ELEMENT_BYTES_MAX, "{densest:?}");
 }

@@ -95,11 +95,9 @@ fn read_partition(
         .collect();
     acquired.sort_by_key(|range| range.first);
     // The last offset there is has none behind it; counting to it would overflow.
-    let possible = |range: &AcquiredRange| {
-        range.first.0 >= 0 && range.first <= range.last && range.last.0 < i64::MAX
-    };
-    let valid = acquired.iter().all(possible)
-        && acquired.windows(2).all(|pair| pair[0].last < pair[1].first);
+    let possible =
+        |range: &AcquiredRange| range.first.0 >= 0 && range.first <= range.last && range.last.0 < i64::MAX;
+    let valid = acquired.iter().all(possible) && acquired.windows(2).all(|pair| pair[0].last < pair[1].first);
     if !valid {
         return Err(Error::new(ErrorKind::Corrupt, "acquired ranges overlap, or are none"));
     }

@@ -58,12 +58,12 @@ pub(super) fn parts<M: Decodable>(version: i16) -> Result<Vec<Part>, WireError> 
     let name = std::any::type_name::<M>();
     let context = || format!("shape of {name} version {version}");
     let learner = Learner { decode: &|probe| M::decode(probe, version).map(|_| ()) };
-    let whole = learner.complete(&[]).map_err(|refused| {
-        WireError::from_anyhow(ErrorKind::Corrupt, context(), refused)
-    })?;
-    learner.sequence(&mut Vec::new(), whole.asked.len()).map_err(|what| {
-        WireError::new(ErrorKind::Bug, format!("{}: {what}", context()))
-    })
+    let whole = learner
+        .complete(&[])
+        .map_err(|refused| WireError::from_anyhow(ErrorKind::Corrupt, context(), refused))?;
+    learner
+        .sequence(&mut Vec::new(), whole.asked.len())
+        .map_err(|what| WireError::new(ErrorKind::Bug, format!("{}: {what}", context())))
 }
 
 /// A run of a decoder that ended well.

@@ -28,7 +28,8 @@ impl<V: VisitMessage> Visit for Messages<V> {
         for version in R::Response::VERSIONS.min..=R::Response::VERSIONS.max {
             self.0.message::<R::Response>(version, |body| {
                 // A correlation id and, in a flexible version, no tagged fields: as the header of every response.
-                let flexible = <R::Response as kafka_protocol::protocol::HeaderVersion>::header_version(version);
+                let flexible =
+                    <R::Response as kafka_protocol::protocol::HeaderVersion>::header_version(version);
                 let header = &[0; 5][..4 + usize::from(flexible >= 1)];
                 frame::decode_response::<R>([header, &body].concat().into(), version).is_ok()
             });
@@ -114,7 +115,8 @@ fn a_count_that_the_bytes_cannot_fill_is_refused_before_anything_is_reserved() {
     // 2,147,483,647 topics of 72 bytes in memory; 4,294,967,294 in the compact form.
     let (plain, compact) = ([0x7f, 0xff, 0xff, 0xff], [0xff, 0xff, 0xff, 0xff, 0x0f]);
     for (version, count) in [(0, &plain[..]), (9, &compact[..])] {
-        let error = frame::decode_request_body::<MetadataRequest>(count.to_vec().into(), version).unwrap_err();
+        let error =
+            frame::decode_request_body::<MetadataRequest>(count.to_vec().into(), version).unwrap_err();
         assert!(error.to_string().contains("are claimed where 0 bytes are left"), "{error}");
     }
 }
