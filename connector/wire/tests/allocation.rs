@@ -71,8 +71,8 @@ fn greedy_acknowledgements(len: usize) -> Bytes {
 
 /// Bytes of a dense message.
 const DENSE_BYTES: usize = 8 * 1024;
-/// Bytes in memory of each byte of the densest message. A structure of many fields that its version does not have yet is
-/// small on the wire and not in memory; see the figures in `docs/fuzzing.md`.
+/// Bytes in memory of each byte of the densest message. A structure of many fields that its version does not have
+/// yet is small on the wire and not in memory.
 const DENSE_FACTOR: usize = 64;
 /// Bytes in memory of the largest element that has nothing in it. Times `ELEMENTS_MAX` it bounds every message.
 const ELEMENT_BYTES_MAX: usize = 400;
