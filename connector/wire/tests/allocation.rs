@@ -210,11 +210,23 @@ fn greedy_batch(len: usize) -> Bytes {
     buf.freeze()
 }
 
+/// A batch of one LZ4 frame of the older kind, for which a decoder reserves two blocks of 8 MiB.
+fn old_lz4_batch() -> Bytes {
+    let section = [&0x184c_2102_u32.to_le_bytes()[..], &[4, 0, 0, 0, 0x30, 1, 2, 3]].concat();
+    let mut batch = BytesMut::zeroed(61);
+    batch[8..12].copy_from_slice(&(49 + section.len() as i32).to_be_bytes());
+    batch[16] = 2;
+    batch[22] = 3;
+    batch.extend_from_slice(&section);
+    batch.freeze()
+}
+
 #[test]
 fn allocations_are_bounded_by_the_input() {
     let rng = Rng::seeded(7);
     let mut inputs =
         vec![greedy_acknowledgements(200_000), greedy_batch(200_000), Bytes::from(vec![0xff; 100_000])];
+    inputs.push(old_lz4_batch());
     for _ in 0..2_000 {
         let len = rng.below(400) as usize;
         inputs.push((0..len).map(|_| rng.below(256) as u8).collect());
