@@ -52,6 +52,8 @@ pub mod conformance;
 pub mod decide;
 mod error;
 mod fence;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod local;
 mod manifest;
 mod paths;

@@ -52,6 +52,8 @@ mod disk;
 mod error;
 pub mod faults;
 mod features;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod group;
 mod handlers;
 pub mod inspect;

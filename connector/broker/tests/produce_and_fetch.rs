@@ -64,6 +64,23 @@ async fn damaged_batches_and_the_brokers_own_topics_are_refused() {
     broker.shutdown().await;
 }
 
+/// Before they were held against their shape, the first of these ended the process: it asked for 154 GB.
+#[tokio::test]
+async fn a_count_that_its_frame_cannot_hold_ends_the_connection_and_nothing_else() {
+    let (broker, mut other) = tcp().await;
+    for (version, count) in [(0, &[0x7f, 0xff, 0xff, 0xff][..]), (9, &[0xff, 0xff, 0xff, 0xff, 0x0f])] {
+        // Metadata of two thousand million topics, in the plain and the compact form.
+        let header =
+            [&[0, 3, 0, version, 0, 0, 0, 1, 0xff, 0xff][..], &[0][..usize::from(version / 9)]].concat();
+        let body = [&header, count].concat();
+        let mut hostile = Client::connect(&Env::system(), broker.address()).await;
+        hostile.send_bytes(&[&(body.len() as u32).to_be_bytes(), &body[..]].concat()).await;
+        assert!(hostile.receive().await.is_none(), "the connection is closed");
+    }
+    assert_eq!(other.produce(9, None, 0, batch(None, -1, false, &["a"])).await.base_offset, 0);
+    broker.shutdown().await;
+}
+
 #[tokio::test]
 async fn produce_with_acks_0_gets_no_answer() {
     let (broker, mut client) = tcp().await;

@@ -6,15 +6,18 @@
 //! ```
 //! The tagged fields are there for flexible versions (request header 2, response header 1; KIP-482). The header
 //! is written and read here and not by `kafka_protocol`, because that crate refuses api keys it does not know.
+//!
+//! Every message from outside, of client and broker alike, is decoded by the functions here, which hold it against its
+//! [`shape`] first.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey as KnownApiKey;
-use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request};
+use kafka_protocol::protocol::{Encodable, HeaderVersion, Request};
 use sharestream_base::ErrorKind;
 
 use crate::WireError;
 use crate::api::ApiKey;
-use crate::codec;
+use crate::{codec, shape};
 
 /// Longest frame that is read or written unless a configuration says otherwise: 100 MiB, as Kafka's default.
 pub const FRAME_BYTES_MAX: usize = 100 * 1024 * 1024;
@@ -96,7 +99,7 @@ pub fn decode_response<R: Request>(mut frame: Bytes, version: i16) -> Result<(i3
     if R::Response::header_version(version) >= 1 {
         codec::skip_tagged_fields(&mut frame)?;
     }
-    let response = R::Response::decode(&mut frame, version)
+    let response: R::Response = shape::decode(&mut frame, version)
         .map_err(|error| WireError::from_anyhow(ErrorKind::Corrupt, context(), error))?;
     if frame.has_remaining() {
         return Err(WireError::corrupt(format!("{} has {} bytes left over", context(), frame.len())));
@@ -107,13 +110,25 @@ pub fn decode_response<R: Request>(mut frame: Bytes, version: i16) -> Result<(i3
 /// The body of a request frame, after [`decode_request_header`] has taken the header off. Errors: `Corrupt`, also
 /// when bytes are left over.
 pub fn decode_request_body<R: Request>(mut body: Bytes, version: i16) -> Result<R, WireError> {
-    let context = || format!("request of {} version {version}", ApiKey(R::KEY));
-    let request = R::decode(&mut body, version)
-        .map_err(|error| WireError::from_anyhow(ErrorKind::Corrupt, context(), error))?;
+    let request = decode_request_front(&mut body, version)?;
     if body.has_remaining() {
-        return Err(WireError::corrupt(format!("{} has {} bytes left over", context(), body.len())));
+        return Err(WireError::corrupt(format!(
+            "{} has {} bytes left over",
+            of_request::<R>(version),
+            body.len()
+        )));
     }
     Ok(request)
+}
+
+/// As [`decode_request_body`], but leaves what is behind the request. Errors: `Corrupt`.
+pub fn decode_request_front<R: Request>(body: &mut Bytes, version: i16) -> Result<R, WireError> {
+    shape::decode(body, version)
+        .map_err(|error| WireError::from_anyhow(ErrorKind::Corrupt, of_request::<R>(version), error))
+}
+
+fn of_request<R: Request>(version: i16) -> String {
+    format!("request of {} version {version}", ApiKey(R::KEY))
 }
 
 /// The correlation id of a response frame (without its length prefix). Errors: `Corrupt`.

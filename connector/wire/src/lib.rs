@@ -15,8 +15,9 @@
 //! - [`error_code`], [`versions`], [`murmur2`], [`share_state`]: the small facts both sides must agree on.
 //!
 //! Guarantee: no input makes a decoder of this crate panic or allocate more than a small multiple of the input's
-//! length (decompression: at most [`records::DECOMPRESSED_BYTES_MAX`]). Messages that `kafka_protocol` decodes
-//! itself do not have this guarantee.
+//! length (decompression: at most [`records::DECOMPRESSED_BYTES_MAX`] for each batch). Messages that `kafka_protocol`
+//! decodes have this guarantee when they come in by [`frame`], which holds each against its [`shape`] first; they take
+//! at most 64 times their bytes, and hold at most [`shape::ELEMENTS_MAX`] elements.
 //!
 //! What this crate is not: a client, a server, or a place for retry rules.
 
@@ -28,6 +29,7 @@ pub mod frame;
 pub mod messages;
 pub mod murmur2;
 pub mod records;
+pub mod shape;
 pub mod share_state;
 pub mod txn_share_acknowledge;
 pub mod versions;

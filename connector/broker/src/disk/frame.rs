@@ -9,15 +9,15 @@
 use bytes::Bytes;
 
 /// The format that this build writes, and the newest that it reads.
-pub(super) const FORMAT: u16 = 1;
+pub(crate) const FORMAT: u16 = 1;
 /// Bytes before the first frame.
-pub(super) const PREAMBLE_BYTES: usize = 8;
+pub(crate) const PREAMBLE_BYTES: usize = 8;
 /// Bytes of a frame before its kind.
 const HEAD_BYTES: usize = 8;
 
 /// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileKind {
+pub(crate) enum FileKind {
     /// A segment of a partition's log.
     Segment,
     /// What the cluster agrees on.
@@ -33,7 +33,7 @@ impl FileKind {
     }
 
     /// The first bytes of such a file.
-    pub(super) fn preamble(self) -> [u8; PREAMBLE_BYTES] {
+    pub(crate) fn preamble(self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..6].copy_from_slice(self.magic());
         bytes[6..].copy_from_slice(&FORMAT.to_be_bytes());
@@ -43,7 +43,7 @@ impl FileKind {
 
 /// Why the beginning of a file does not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     /// Too short, or zeros from somewhere on: a crash cut it off before it was whole.
     Torn,
     /// Something else than it should be.
@@ -53,7 +53,7 @@ pub(super) enum Unreadable {
 }
 
 /// Adds a frame to `out`.
-pub(super) fn put(out: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
+pub(crate) fn put(out: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_BYTES]);
     out.push(kind);
@@ -73,23 +73,23 @@ fn crc_of(length: u32, body: &[u8]) -> u32 {
 
 /// A whole frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     /// Its kind.
-    pub(super) kind: u8,
+    pub(crate) kind: u8,
     /// What it carries; a slice of the file.
-    pub(super) payload: Bytes,
+    pub(crate) payload: Bytes,
 }
 
 /// Reads frames front to back, up to the first that is not whole.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     rest: Bytes,
     read: u64,
 }
 
 impl Reader {
     /// Behind the preamble of a file of this kind.
-    pub(super) fn open(mut file: Bytes, kind: FileKind) -> Result<Reader, Unreadable> {
+    pub(crate) fn open(mut file: Bytes, kind: FileKind) -> Result<Reader, Unreadable> {
         if file.len() < PREAMBLE_BYTES {
             return Err(Unreadable::Torn);
         }
@@ -110,7 +110,7 @@ impl Reader {
     }
 
     /// The next whole frame; `None` at the end, or where a frame is torn or damaged.
-    pub(super) fn next(&mut self) -> Option<Frame> {
+    pub(crate) fn next(&mut self) -> Option<Frame> {
         let head = self.rest.first_chunk::<HEAD_BYTES>()?;
         let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
         let crc = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
@@ -128,12 +128,12 @@ impl Reader {
     }
 
     /// Bytes of the file that were whole.
-    pub(super) fn whole_bytes(&self) -> u64 {
+    pub(crate) fn whole_bytes(&self) -> u64 {
         self.read
     }
 
     /// Bytes behind them.
-    pub(super) fn torn_bytes(&self) -> usize {
+    pub(crate) fn torn_bytes(&self) -> usize {
         self.rest.len()
     }
 }

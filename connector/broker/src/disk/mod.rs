@@ -15,12 +15,14 @@
 //! [`FsyncPolicy`] is content, so handlers write and go on, and many answers wait for one sync.
 
 mod files;
-mod frame;
+pub(crate) mod frame;
 mod journal;
 mod policy;
 mod segments;
 mod store;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use files::LogFile;
 pub(crate) use files::{Files, SystemFiles};
 pub(crate) use journal::{MetaRecord, MetaState, TopicMeta};
 pub use policy::{FsyncPolicy, FsyncPolicyError};

@@ -203,10 +203,10 @@ fn share_version_of(api_key: i16) -> i16 {
 /// Reads a body. Bytes left over are ignored, as Kafka's broker does: librdkafka 2.16 asks for the metadata
 /// of all topics with three bytes too many.
 fn decode<R: Request>(header: &RequestHeader, body: &mut Bytes) -> Result<R, DispatchError> {
-    R::decode(body, header.api_version).map_err(|error| DispatchError::Body {
+    frame::decode_request_front(body, header.api_version).map_err(|error| DispatchError::Body {
         api_key: header.api_key,
         version: header.api_version,
-        reason: format!("{error:#}"),
+        reason: error.to_string(),
     })
 }
 

@@ -7,7 +7,7 @@
 //! coordinator decides is neither written nor answered.
 
 mod persister;
-mod records;
+pub(crate) mod records;
 mod shard;
 
 use std::collections::BTreeMap;

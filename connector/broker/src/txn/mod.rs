@@ -5,7 +5,7 @@
 //! [`coordinator`] holds the machines of one node, [`markers`] tells the participants.
 
 mod coordinator;
-mod log;
+pub(crate) mod log;
 mod markers;
 mod state;
 

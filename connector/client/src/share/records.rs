@@ -94,10 +94,12 @@ fn read_partition(
         })
         .collect();
     acquired.sort_by_key(|range| range.first);
-    let valid = acquired.iter().all(|range| range.first.0 >= 0 && range.first <= range.last)
-        && acquired.windows(2).all(|pair| pair[0].last < pair[1].first);
+    // The last offset there is has none behind it; counting to it would overflow.
+    let possible =
+        |range: &AcquiredRange| range.first.0 >= 0 && range.first <= range.last && range.last.0 < i64::MAX;
+    let valid = acquired.iter().all(possible) && acquired.windows(2).all(|pair| pair[0].last < pair[1].first);
     if !valid {
-        return Err(Error::new(ErrorKind::Corrupt, "acquired ranges overlap"));
+        return Err(Error::new(ErrorKind::Corrupt, "acquired ranges overlap, or are none"));
     }
     Ok(AcquiredPartition {
         topic: Arc::clone(topic),
@@ -113,7 +115,7 @@ fn read_partition(
 mod tests {
     use sharestream_base::{Clock, ids::TopicId};
     use sharestream_wire::KafkaError;
-    use sharestream_wire::messages::share_fetch::ShareFetchableTopicResponse;
+    use sharestream_wire::messages::share_fetch::{AcquiredRecords, ShareFetchableTopicResponse};
 
     use super::*;
 
@@ -125,6 +127,27 @@ mod tests {
         let now = Clock::system().now();
         let answer = read_fetch(response, now, |_: TopicId| Arc::from("t")).unwrap();
         answer.errors[0].error.kind()
+    }
+
+    /// The number of offsets that an answer gives as acquired.
+    fn acquired(ranges: &[(i64, i64)]) -> Result<u64> {
+        let acquired_records = ranges.iter().map(|(first_offset, last_offset)| AcquiredRecords {
+            first_offset: *first_offset,
+            last_offset: *last_offset,
+            delivery_count: 1,
+        });
+        let data = PartitionData { acquired_records: acquired_records.collect(), ..PartitionData::default() };
+        let topic = Arc::from("t");
+        read_partition(TopicId::default(), &topic, data, None).map(|partition| partition.acquired_count())
+    }
+
+    #[test]
+    fn acquired_ranges_that_cannot_be_are_refused() {
+        assert_eq!(acquired(&[(0, 4), (7, 7)]).unwrap(), 6);
+        assert_eq!(acquired(&[(0, i64::MAX - 1)]).unwrap(), i64::MAX.unsigned_abs());
+        for ranges in [&[(0, i64::MAX)][..], &[(-1, 4)], &[(4, 3)], &[(0, 4), (4, 7)]] {
+            assert_eq!(acquired(ranges).unwrap_err().kind(), ErrorKind::Corrupt, "{ranges:?}");
+        }
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub const DECOMPRESSED_BYTES_MAX: usize = 100 * 1024 * 1024;
 /// Largest zstd window: 64 MiB. Only the levels above 19 ask for more than 8 MiB.
 const ZSTD_WINDOW_LOG_MAX: u32 = 26;
 
+/// How an LZ4 frame begins. The older frames that begin otherwise are nobody's in Kafka, and the decoder reserves 16 MiB
+/// for one before it has seen any data.
+const LZ4_MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
+
 /// Codec of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Compression {
@@ -82,6 +86,9 @@ pub(super) fn decompress(compression: Compression, section: Bytes) -> Result<Byt
         Compression::None => return Ok(section),
         Compression::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(&section[..])),
         Compression::Snappy => return snappy::decompress(&section).map(Bytes::from),
+        Compression::Lz4 if !section.is_empty() && !section.starts_with(&LZ4_MAGIC) => {
+            return Err(WireError::corrupt("lz4 data does not begin as a frame"));
+        }
         Compression::Lz4 => read_bounded(lz4_flex::frame::FrameDecoder::new(&section[..])),
         Compression::Zstd => zstd_decoder(&section).and_then(read_bounded),
     };

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::batch::RawBatch;
+use super::compression::Compression;
 use super::encode::{BatchBuilder, BatchMeta};
 use crate::WireError;
 
@@ -71,6 +72,10 @@ pub fn decode(batch: &RawBatch) -> Result<(ControlMarker, i32), WireError> {
     let offset = batch.header.base_offset;
     if !batch.header.is_control() {
         return Err(WireError::corrupt(format!("batch at offset {offset} is no control batch")));
+    }
+    // Nobody compresses a marker, and what it decompresses to would cost its reader.
+    if batch.header.compression()? != Compression::None {
+        return Err(WireError::corrupt(format!("control batch at offset {offset} is compressed")));
     }
     let records = batch.records()?;
     let record = records

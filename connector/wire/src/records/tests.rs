@@ -346,6 +346,16 @@ fn marker_reads_what_it_writes() {
 }
 
 #[test]
+fn a_compressed_marker_is_refused() {
+    let meta = BatchMeta { control: true, compression: Compression::Gzip, ..BatchMeta::default() };
+    let mut builder = BatchBuilder::new();
+    builder.append(0, Some(&[0, 0, 0, 1]), Some(&[0, 0, 0, 0, 0, 3]), &[]).unwrap();
+    let batch = RawBatch::from_bytes(builder.build(&meta).unwrap()).unwrap();
+    let error = control::decode(&batch).unwrap_err();
+    assert!(error.to_string().contains("is compressed"), "{error}");
+}
+
+#[test]
 fn data_batch_is_no_marker() {
     let batch = RawBatch::from_bytes(build(&simple(1), &BatchMeta::default())).unwrap();
     assert!(control::decode(&batch).is_err());
