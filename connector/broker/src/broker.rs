@@ -6,6 +6,7 @@ use std::time::Duration;
 use sharestream_base::ids::{LeaderEpoch, NodeId, PartitionIndex};
 use sharestream_base::{Env, ErrorKind, HostPort};
 
+use crate::access::{AccessControl, AccessSettings, Acl, Operation, Principal, ResourcePattern};
 use crate::broker_cluster::BrokerCluster;
 use crate::config::BrokerConfig;
 use crate::error::{Error, Result};
@@ -21,9 +22,16 @@ const NODES_MAX: u16 = 100;
 pub struct Broker;
 
 impl Broker {
-    /// Starts to build a broker in the given environment: of one node, unless [`BrokerBuilder::nodes`] says otherwise.
+    /// Starts to build a broker in the given environment: of one node, unless [`BrokerBuilder::nodes`] says
+    /// otherwise.
     pub fn builder(env: Env) -> BrokerBuilder {
-        BrokerBuilder { env, config: BrokerConfig::default(), nodes: 1, fail_over_after: None }
+        BrokerBuilder {
+            env,
+            config: BrokerConfig::default(),
+            access: AccessSettings::default(),
+            nodes: 1,
+            fail_over_after: None,
+        }
     }
 }
 
@@ -32,53 +40,86 @@ impl Broker {
 pub struct BrokerBuilder {
     env: Env,
     config: BrokerConfig,
+    access: AccessSettings,
     nodes: u16,
     fail_over_after: Option<Duration>,
 }
 
 impl BrokerBuilder {
-    /// Replaces the settings, which hold for all nodes. The first node listens on their port, further ones on the next
-    /// ports; with port 0 each takes a free one.
+    /// Replaces the settings, which hold for all nodes. The first node listens on their port, further ones on
+    /// the next ports; with port 0 each takes a free one.
     #[must_use]
     pub fn config(mut self, config: BrokerConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// So many nodes in this process, with ids from 1 on: leaders and coordinators are spread over them. 1 to 100,
-    /// default 1.
+    /// So many nodes in this process, with ids from 1 on: leaders and coordinators are spread over them. 1 to
+    /// 100, default 1.
     #[must_use]
     pub fn nodes(mut self, count: u16) -> Self {
         self.nodes = count;
         self
     }
 
-    /// Lets the others take over what a killed node led, so long after its death, unless it has come back by then. By
-    /// default nobody does until it is asked for.
+    /// Lets the others take over what a killed node led, so long after its death, unless it has come back by
+    /// then. By default nobody does until it is asked for.
     #[must_use]
     pub fn fail_over_after(mut self, delay: Duration) -> Self {
         self.fail_over_after = Some(delay);
         self
     }
 
-    /// Keeps everything in a folder, which is created when it is not there: what was answered is there again when a
-    /// broker is started with the same folder ([`BrokerConfig::data`], [`BrokerConfig::fsync`]).
+    /// Keeps everything in a folder, which is created when it is not there: what was answered is there again
+    /// when a broker is started with the same folder ([`BrokerConfig::data`], [`BrokerConfig::fsync`]).
     #[must_use]
     pub fn data(mut self, folder: impl Into<PathBuf>) -> Self {
         self.config.data = Some(folder.into());
         self
     }
 
-    /// Listens and serves. Errors: InvalidInput (settings, number of nodes, a data folder that cannot be used,
-    /// or an address that cannot be bound), Corrupt (a damaged data folder). Not cancel safe.
+    /// Lets users log in, by name and password ([`AccessSettings::user`]). Then every connection must.
+    #[must_use]
+    pub fn users<N: Into<String>, P: Into<String>>(
+        mut self,
+        users: impl IntoIterator<Item = (N, P)>,
+    ) -> Self {
+        let add = |settings: AccessSettings, (name, password): (N, P)| settings.user(name, password);
+        self.access = users.into_iter().fold(self.access, add);
+        self
+    }
+
+    /// Lets somebody do everything. Switches access control on ([`AccessSettings::super_user`]).
+    #[must_use]
+    pub fn super_user(mut self, principal: Principal) -> Self {
+        self.access = self.access.super_user(principal);
+        self
+    }
+
+    /// Gives a right. Switches access control on ([`AccessSettings::acl`]).
+    #[must_use]
+    pub fn allow(mut self, principal: Principal, operation: Operation, on: ResourcePattern) -> Self {
+        self.access = self.access.acl(Acl::allow(principal, operation, on));
+        self
+    }
+
+    /// Takes a right away, whatever else gives it. Switches access control on ([`AccessSettings::acl`]).
+    #[must_use]
+    pub fn deny(mut self, principal: Principal, operation: Operation, on: ResourcePattern) -> Self {
+        self.access = self.access.acl(Acl::deny(principal, operation, on));
+        self
+    }
+
+    /// Listens and serves. Errors: InvalidInput (settings, number of nodes, a data folder that cannot be
+    /// used, or an address that cannot be bound), Corrupt (a damaged data folder). Not cancel safe.
     pub async fn start(self) -> Result<RunningBroker> {
-        let BrokerBuilder { env, config, nodes, fail_over_after } = self;
+        let BrokerBuilder { env, config, access, nodes, fail_over_after } = self;
         if !(1..=NODES_MAX).contains(&nodes) {
             let text = format!("{nodes} nodes are asked for, not 1 to {NODES_MAX}");
             return Err(Error::new(ErrorKind::InvalidInput, text));
         }
         let (host, first_port) = (config.host.clone(), config.port);
-        let mut cluster = BrokerCluster::builder(env.clone()).config(config);
+        let mut cluster = BrokerCluster::builder(env.clone()).config(config).access(access);
         if let Some(delay) = fail_over_after {
             cluster = cluster.fail_over_after(delay);
         }
@@ -177,6 +218,11 @@ impl RunningBroker {
     /// See [`BrokerCluster::resume_node`].
     pub fn resume_node(&self, node: NodeId) -> Result<()> {
         self.cluster.resume_node(node)
+    }
+
+    /// See [`BrokerCluster::access`].
+    pub fn access(&self) -> &AccessControl {
+        self.cluster.access()
     }
 
     /// See [`BrokerCluster::faults`].

@@ -12,6 +12,7 @@ use sharestream_base::{
 };
 use tracing::error;
 
+use crate::access::{AccessControl, AccessSettings};
 use crate::cluster::{Cluster, SHARE_STATE_TOPIC};
 use crate::config::BrokerConfig;
 use crate::disk::{Disk, Files, FsyncPolicy, SystemFiles};
@@ -90,6 +91,7 @@ struct Seat {
 pub struct BrokerClusterBuilder {
     controller: Env,
     config: BrokerConfig,
+    access: AccessSettings,
     fail_over_after: Option<Duration>,
     nodes: BTreeMap<NodeId, (HostPort, Env)>,
     files: Option<Arc<dyn Files>>,
@@ -100,6 +102,13 @@ impl BrokerClusterBuilder {
     #[must_use]
     pub fn config(mut self, config: BrokerConfig) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Who may log in and do what; by default there are neither users nor access control.
+    #[must_use]
+    pub fn access(mut self, access: AccessSettings) -> Self {
+        self.access = access;
         self
     }
 
@@ -130,8 +139,9 @@ impl BrokerClusterBuilder {
     /// Errors: InvalidInput (settings; no node; a data folder that is in use or cannot be used), Corrupt (damage in
     /// the data folder that no crash explains).
     pub fn build(self) -> Result<BrokerCluster> {
-        let BrokerClusterBuilder { controller, config, fail_over_after, nodes, files } = self;
+        let BrokerClusterBuilder { controller, config, access, fail_over_after, nodes, files } = self;
         config.validate()?;
+        access.validate()?;
         if nodes.is_empty() || nodes.keys().any(|node| node.0 < 0) {
             return Err(Error::new(ErrorKind::InvalidInput, "a cluster needs nodes with ids of at least 0"));
         }
@@ -142,7 +152,7 @@ impl BrokerClusterBuilder {
             (None, None) => None,
         };
         let opened = files.map(|files| Disk::open(files, config.fsync)).transpose()?;
-        let cluster = Arc::new(Cluster::new(&controller.rng.fork("cluster"), &config, &ids, opened)?);
+        let cluster = Arc::new(Cluster::new(&controller.rng.fork("cluster"), &config, access, &ids, opened)?);
         let seat = |(address, env)| Seat { address, env, running: None, incarnation: 0 };
         let seats = nodes.into_iter().map(|(node, at)| (node, seat(at))).collect();
         let timers = Mutex::new(TaskSet::new(&controller.spawner, CancellationToken::new()));
@@ -182,6 +192,7 @@ impl BrokerCluster {
         BrokerClusterBuilder {
             controller,
             config,
+            access: AccessSettings::default(),
             fail_over_after: None,
             nodes: BTreeMap::new(),
             files: None,
@@ -244,6 +255,7 @@ impl BrokerCluster {
         self.sync_now_and_then();
         self.cluster.join(node, address);
         running.transactions.start(&running);
+        running.offsets.start(&running);
         running.share.start(&running);
         running.spawn("accept", TaskKind::Service, server::accept(Arc::clone(&running), listener));
         Ok(())
@@ -336,6 +348,11 @@ impl BrokerCluster {
             };
             Error::new(kind, context).with_source(code)
         })
+    }
+
+    /// Who may do what. Acls may be added and removed while the nodes run.
+    pub fn access(&self) -> &AccessControl {
+        &self.cluster.access
     }
 
     /// Faults that requests to these nodes meet: none, until some are planted.

@@ -14,6 +14,7 @@ use sharestream_base::{HostPort, Rng, watch};
 use sharestream_wire::share_state::state_partition_of_key;
 use tracing::info;
 
+use crate::access::{AccessControl, AccessSettings};
 use crate::config::BrokerConfig;
 use crate::disk::{Disk, DiskFailed, MetaRecord, Opened};
 use crate::error::{ErrorCode, Result as BrokerResult};
@@ -27,7 +28,8 @@ use crate::topics::{NewTopic, Topic, Topics};
 pub const TRANSACTION_STATE_TOPIC: &str = "__transaction_state";
 /// Name of the topic that keeps the states of share partitions.
 pub const SHARE_STATE_TOPIC: &str = "__share_group_state";
-/// Name of the topic whose leaders coordinate groups. Memberships live in memory, so it stays empty.
+/// Name of the topic whose leaders coordinate groups. It keeps the offsets of consumer groups; memberships of share groups
+/// live in memory.
 pub const GROUP_TOPIC: &str = "__consumer_offsets";
 
 /// Smaller ids are easily taken for something else in a log.
@@ -63,6 +65,8 @@ pub(crate) struct Cluster {
     pub(crate) group_configs: GroupConfigs,
     /// Finalized feature levels.
     pub(crate) features: Features,
+    /// Who may do what.
+    pub(crate) access: Arc<AccessControl>,
     /// What tests have planted.
     pub(crate) faults: FaultPlan,
     members: RwLock<Members>,
@@ -82,6 +86,7 @@ impl Cluster {
     pub(crate) fn new(
         rng: &Rng,
         config: &BrokerConfig,
+        access: AccessSettings,
         nodes: &[NodeId],
         opened: Option<Opened>,
     ) -> BrokerResult<Self> {
@@ -108,6 +113,7 @@ impl Cluster {
             topics,
             group_configs,
             features: Features::new(config.share_version, share_version, disk.clone()),
+            access: Arc::new(AccessControl::new(access, &rng.fork("access"))),
             faults: FaultPlan::default(),
             members: RwLock::default(),
             next_producer_id: AtomicI64::new(next_producer_id),

@@ -35,6 +35,9 @@ pub struct BrokerConfig {
     /// A transactional id that nobody has used for so long is forgotten (Kafka: `transactional.id.expiration.ms`).
     /// Default 7 days; above zero. Since 0.1.
     pub transactional_id_expiration: Duration,
+    /// Offsets of a consumer group without members are forgotten so long after they were committed (Kafka:
+    /// `offsets.retention.minutes`). Default 7 days; above zero. Since 0.1.
+    pub offsets_retention: Duration,
     /// How often open transactions are checked for their time-out. Default 100 ms; above zero. Since 0.1.
     pub transaction_check_interval: Duration,
     /// Largest request frame, in bytes (Kafka: `socket.request.max.bytes`). Default 100 MiB. Since 0.1.
@@ -104,6 +107,7 @@ impl Default for BrokerConfig {
             transaction_state_partitions: 8,
             transaction_timeout_max: Duration::from_secs(15 * 60),
             transactional_id_expiration: Duration::from_secs(7 * 24 * 3_600),
+            offsets_retention: Duration::from_secs(7 * 24 * 3_600),
             transaction_check_interval: Duration::from_millis(100),
             frame_bytes_max: 100 * 1024 * 1024,
             batch_bytes_max: 8 * 1024 * 1024,
@@ -133,6 +137,7 @@ impl BrokerConfig {
         check(self.transaction_state_partitions > 0, "transaction_state_partitions is not above zero");
         check(!self.transaction_check_interval.is_zero(), "transaction_check_interval is zero");
         check(!self.transactional_id_expiration.is_zero(), "transactional_id_expiration is zero");
+        check(!self.offsets_retention.is_zero(), "offsets_retention is zero");
         check(!self.transaction_timeout_max.is_zero(), "transaction_timeout_max is zero");
         check(self.batch_bytes_max <= self.frame_bytes_max, "batch_bytes_max is above frame_bytes_max");
         check((0..=SHARE_VERSION_MAX).contains(&self.share_version), "share_version is not from 0 to 3");

@@ -25,6 +25,10 @@ use crate::share::record_state::{Intent, RecordState, StageWrite, Staged};
 use crate::share_coordinator;
 use crate::txn;
 
+mod offsets;
+
+pub use offsets::ConsumerOffsetView;
+
 /// A partition of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionView {

@@ -11,6 +11,7 @@ use tracing::error;
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
+use crate::group::offsets::OffsetCoordinator;
 use crate::handlers::ConnectionId;
 use crate::log::{Led, Partition};
 use crate::metrics::Metrics;
@@ -34,6 +35,8 @@ pub(crate) struct Node {
     pub(crate) peers: Peers,
     /// Transactions that this node coordinates.
     pub(crate) transactions: Coordinator,
+    /// Offsets of consumer groups that this node coordinates.
+    pub(crate) offsets: OffsetCoordinator,
     /// Share groups, share partitions and the share coordinator of this node.
     pub(crate) share: ShareServices,
     /// What is counted.
@@ -54,6 +57,7 @@ impl Node {
             id,
             peers: Peers::new(env.clone(), Arc::clone(&cluster), id),
             transactions: Coordinator::new(),
+            offsets: OffsetCoordinator::default(),
             share: ShareServices::new(),
             metrics: Metrics::default(),
             connections: AtomicU64::new(0),

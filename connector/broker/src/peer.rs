@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
-use kafka_protocol::protocol::Request;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::{SaslAuthenticateRequest, SaslHandshakeRequest};
+use kafka_protocol::protocol::{Request, StrBytes};
 use sharestream_base::ids::NodeId;
 use sharestream_base::{BoxIo, Env, Instant};
 use sharestream_wire::frame::{self, FrameDecoder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::access::NODE_MECHANISM;
 use crate::cluster::Cluster;
 use crate::error::ErrorCode;
 
@@ -25,6 +27,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const ATTEMPTS_FOR: Duration = Duration::from_secs(2);
 const ATTEMPT_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 16 * 1024;
+const HANDSHAKE_VERSION: i16 = 1;
+const AUTHENTICATE_VERSION: i16 = 2;
 
 /// A request to a peer gave no answer; it may or may not have been served.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +52,9 @@ pub(crate) enum PeerError {
         /// Why.
         source: sharestream_wire::WireError,
     },
+    /// The node does not take us for one of its cluster.
+    #[error("node {0} refuses this node")]
+    Refused(NodeId),
     /// No answer in time.
     #[error("node {0} did not answer in time")]
     TimedOut(NodeId),
@@ -59,7 +66,7 @@ impl PeerError {
         match self {
             PeerError::UnknownNode(_) | PeerError::Connection { .. } => ErrorCode::CoordinatorNotAvailable,
             PeerError::TimedOut(_) => ErrorCode::RequestTimedOut,
-            PeerError::Message { .. } => ErrorCode::UnknownServerError,
+            PeerError::Message { .. } | PeerError::Refused(_) => ErrorCode::UnknownServerError,
         }
     }
 }
@@ -162,12 +169,30 @@ impl Peers {
     async fn open(&self, node: NodeId) -> Result<Connection, PeerError> {
         let address = self.cluster.address(node).ok_or(PeerError::UnknownNode(node))?;
         let io = self.env.network.connect(&address).await;
-        Ok(Connection {
+        let mut connection = Connection {
             io: io.map_err(|source| PeerError::Connection { node, source })?,
             decoder: FrameDecoder::new(frame::FRAME_BYTES_MAX),
             buffer: BytesMut::new(),
             next_correlation_id: 0,
-        })
+        };
+        // Where everybody may do everything, nodes need not say who they are.
+        if self.cluster.access.tells_nodes_apart() {
+            self.authenticate(node, &mut connection).await?;
+        }
+        Ok(connection)
+    }
+
+    async fn authenticate(&self, node: NodeId, connection: &mut Connection) -> Result<(), PeerError> {
+        let mechanism = StrBytes::from_static_str(NODE_MECHANISM);
+        let handshake = SaslHandshakeRequest::default().with_mechanism(mechanism);
+        let key = Bytes::copy_from_slice(self.cluster.access.node_key().as_bytes());
+        let authenticate = SaslAuthenticateRequest::default().with_auth_bytes(key);
+        let agreed = connection.exchange(node, &self.client_id, &handshake, HANDSHAKE_VERSION).await?;
+        if agreed.error_code != 0 {
+            return Err(PeerError::Refused(node));
+        }
+        let known = connection.exchange(node, &self.client_id, &authenticate, AUTHENTICATE_VERSION).await?;
+        if known.error_code == 0 { Ok(()) } else { Err(PeerError::Refused(node)) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, Vec<Connection>>> {

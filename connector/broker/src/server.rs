@@ -8,8 +8,9 @@ use sharestream_wire::frame::FrameDecoder;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tracing::{debug, warn};
 
+use crate::access::Authentication;
 use crate::faults::FaultAction;
-use crate::handlers::{self, ConnectionId, DispatchError, Dispatched};
+use crate::handlers::{self, Connection, ConnectionId, DispatchError, Dispatched};
 use crate::node::Node;
 
 /// Bytes asked for at a time; the frame decoder reserves what a large frame needs.
@@ -49,16 +50,15 @@ async fn serve(node: Arc<Node>, io: BoxIo, id: ConnectionId, peer: String) {
     let (mut reader, mut writer) = tokio::io::split(io);
     let closed = node.stop.child_token();
     let _closed_on_drop = closed.clone().drop_guard();
-    let mut input = Input {
-        buffer: BytesMut::with_capacity(READ_BYTES),
-        decoder: FrameDecoder::new(node.config.frame_bytes_max),
-        ended: false,
-    };
+    let authentication = Authentication::new(&node.cluster.access);
+    let mut connection = Connection { id, closed, authentication };
+    let mut input = Input { buffer: BytesMut::with_capacity(READ_BYTES), ended: false };
     loop {
+        let frame_bytes_max = connection.authentication.frame_bytes_max(node.config.frame_bytes_max);
         let frame = tokio::select! {
             biased;
             () = node.stop.cancelled() => return,
-            frame = input.next_frame(&mut reader) => frame,
+            frame = input.next_frame(&mut reader, frame_bytes_max) => frame,
         };
         let frame = match frame {
             Ok(Some(frame)) => frame,
@@ -69,11 +69,13 @@ async fn serve(node: Arc<Node>, io: BoxIo, id: ConnectionId, peer: String) {
             }
         };
         let (met, dispatched) = {
-            let serving = meet_and_serve(&node, id, &closed, frame);
+            let closed = connection.closed.clone();
+            let serving = meet_and_serve(&node, &mut connection, frame);
             input.read_while(&mut reader, serving, &closed).await
         };
+        let is_last = matches!(dispatched, Ok(Dispatched::Last(_)));
         let answer = match dispatched {
-            Ok(Dispatched::Answer(answer)) => answer,
+            Ok(Dispatched::Answer(answer) | Dispatched::Last(answer)) => answer,
             Ok(Dispatched::NoAnswer) => continue,
             Err(error) => {
                 warn!(peer, %error, "closing the connection");
@@ -90,7 +92,7 @@ async fn serve(node: Arc<Node>, io: BoxIo, id: ConnectionId, peer: String) {
             debug!(peer, %error, "connection ended");
             return;
         }
-        if matches!(met, Some(FaultAction::PartialWrite { .. })) {
+        if is_last || matches!(met, Some(FaultAction::PartialWrite { .. })) {
             return;
         }
     }
@@ -99,8 +101,7 @@ async fn serve(node: Arc<Node>, io: BoxIo, id: ConnectionId, peer: String) {
 /// Serves a frame, or does in its place what a planted fault says; what becomes of the answer is for the caller.
 async fn meet_and_serve(
     node: &Arc<Node>,
-    id: ConnectionId,
-    closed: &CancellationToken,
+    connection: &mut Connection,
     frame: Bytes,
 ) -> (Option<FaultAction>, Result<Dispatched, DispatchError>) {
     let met = handlers::planted_fault(node, &frame);
@@ -113,7 +114,7 @@ async fn meet_and_serve(
         Some(FaultAction::DropAfter | FaultAction::DisconnectAfter | FaultAction::PartialWrite { .. })
         | None => {}
     }
-    (met, handlers::dispatch(node, id, closed, frame).await)
+    (met, handlers::dispatch(node, connection, frame).await)
 }
 
 struct Closing {
@@ -129,15 +130,19 @@ impl Drop for Closing {
 
 struct Input {
     buffer: BytesMut,
-    decoder: FrameDecoder,
     ended: bool,
 }
 
 impl Input {
-    /// The next whole frame; `None` at the end. Cancel safe: what was read stays in the buffer.
-    async fn next_frame(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Bytes>> {
+    /// The next whole frame of at most so many bytes; `None` at the end. Cancel safe: what was read stays in the
+    /// buffer.
+    async fn next_frame(
+        &mut self,
+        reader: &mut (impl AsyncRead + Unpin),
+        frame_bytes_max: usize,
+    ) -> std::io::Result<Option<Bytes>> {
         loop {
-            let decoded = self.decoder.next(&mut self.buffer);
+            let decoded = FrameDecoder::new(frame_bytes_max).next(&mut self.buffer);
             let invalid = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
             if let Some(frame) = decoded.map_err(invalid)? {
                 return Ok(Some(frame));

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use sharestream_base::Rng;
 use sharestream_base::ids::{NodeId, PartitionIndex, TopicId};
+use tracing::warn;
 
 use crate::cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_STATE_TOPIC};
 use crate::config::BrokerConfig;
@@ -231,13 +232,20 @@ impl Topics {
             (GROUP_TOPIC, GROUP_PARTITIONS),
         ] {
             let mut configs = TopicConfigs::new();
-            if name == TRANSACTION_STATE_TOPIC {
-                // Of each transactional id the last record says everything, as in Kafka.
+            if name != SHARE_STATE_TOPIC {
+                // Of each transactional id, and each partition of a group, the last record says everything, as in Kafka.
                 configs.insert("cleanup.policy".to_owned(), "compact".to_owned());
             }
-            let new = NewTopic { name: name.to_owned(), partitions, configs };
-            // They can only be there already, which is fine.
-            let _existing = self.create_leaderless(new, config, nodes);
+            let new = NewTopic { name: name.to_owned(), partitions, configs: configs.clone() };
+            if let Err(ErrorCode::TopicAlreadyExists) = self.create_leaderless(new, config, nodes)
+                && let Some(topic) = self.by_name(name)
+                && topic.configs().is_empty()
+                && !configs.is_empty()
+                && let Err((code, text)) = self.set_configs(&topic, configs)
+            {
+                // A folder of an older build, in which this topic was never written to.
+                warn!(topic = name, %code, text, "the settings of a topic stay as they were");
+            }
         }
     }
 

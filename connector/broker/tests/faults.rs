@@ -133,6 +133,9 @@ async fn every_api_can_be_refused_in_every_version() {
         ShareGroupHeartbeatRequest [1, 1], ShareGroupDescribeRequest [1, 1],
         AlterShareGroupOffsetsRequest [0, 0], DeleteShareGroupOffsetsRequest [0, 0],
         DeleteShareGroupStateRequest [0, 0],
+        OffsetCommitRequest [2, 9], OffsetFetchRequest [1, 9], OffsetDeleteRequest [0, 0],
+        OffsetForLeaderEpochRequest [2, 4], AddOffsetsToTxnRequest [0, 4], TxnOffsetCommitRequest [0, 5],
+        DescribeGroupsRequest [0, 6],
     }
     let init = refused(&mut client, InitProducerIdRequest::default(), 5).await.unwrap();
     assert_eq!((init.error_code, init.producer_id.0), (code.0, -1));
@@ -146,5 +149,9 @@ async fn every_api_can_be_refused_in_every_version() {
     let topic = metadata_request::MetadataRequestTopic::default().with_name(Some(TopicName("t".into())));
     let metadata = MetadataRequest::default().with_topics(Some(vec![topic]));
     assert_eq!(refused(&mut client, metadata, 12).await.unwrap().topics[0].error_code, code.0);
+    assert_eq!(client.commit_offset("g", 0, 1).await, code.0);
+    assert_eq!(client.offset("g", 0, true).await, Err(code.0));
+    let nobody = fixtures::Producer { id: 1, epoch: 0 };
+    assert_eq!(client.stage_offset(5, ("tx", nobody), "g", 0, 1).await, code.0);
     broker.shutdown().await;
 }

@@ -11,6 +11,7 @@ use sharestream_wire::records::{BatchBuilder, BatchMeta, RawBatch};
 
 use super::faulty::{Failure, FaultyFiles};
 use super::{Disk, FsyncPolicy, Opened, SystemFiles};
+use crate::access::AccessSettings;
 use crate::cluster::Cluster;
 use crate::config::BrokerConfig;
 use crate::error::{ErrorCode, Result};
@@ -46,7 +47,8 @@ impl Machine {
             transaction_state_partitions: 1,
             ..BrokerConfig::default()
         };
-        let cluster = Cluster::new(&Rng::seeded(7), &config, &[NODE], Some(opened))?;
+        let cluster =
+            Cluster::new(&Rng::seeded(7), &config, AccessSettings::default(), &[NODE], Some(opened))?;
         cluster.join(NODE, sharestream_base::HostPort::new("h", 1));
         Ok(Machine { files, cluster })
     }

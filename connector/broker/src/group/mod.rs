@@ -1,12 +1,13 @@
-//! The group coordinator: membership, assignment and settings of share groups (KIP-932).
+//! The group coordinator: membership, assignment and settings of share groups (KIP-932), and offsets of consumer groups
+//! ([`offsets`]).
 //!
-//! A group is coordinated by the leader of its partition of `__consumer_offsets`. Membership lives in memory, as
-//! everything here does: after a restart or a move of that leader members are unknown and join again. Kafka stores
+//! A group is coordinated by the leader of its partition of `__consumer_offsets`. Membership lives in memory: after a restart or a move of that leader members are unknown and join again. Kafka stores
 //! the group's epoch; here the upper half of it is the coordinator's leader epoch, so that no member epoch of an
 //! earlier incarnation is ever mistaken for one of this.
 
 pub(crate) mod assignor;
 pub(crate) mod config;
+pub(crate) mod offsets;
 pub(crate) mod share_group;
 
 use std::collections::BTreeMap;
@@ -48,7 +49,8 @@ pub(crate) struct GroupCoordinator {
 }
 
 impl GroupCoordinator {
-    /// Serves a heartbeat. Errors: NOT_COORDINATOR and those of [`ShareGroup::heartbeat`].
+    /// Serves a heartbeat. Errors: NOT_COORDINATOR, GROUP_ID_NOT_FOUND (a consumer group) and those of
+    /// [`ShareGroup::heartbeat`].
     pub(crate) fn heartbeat(
         &self,
         node: &Node,
@@ -62,14 +64,18 @@ impl GroupCoordinator {
         let led = coordinated(node, group)?;
         let limits = MemberLimits { session_timeout: settings.session_timeout, members_max: MEMBERS_MAX };
         let now = node.env.clock.now();
-        let mut groups = self.lock();
-        let known = groups.get(group).is_some_and(|known| known.led.epoch() == led.epoch());
+        let known = self.lock().get(group).is_some_and(|known| known.led.epoch() == led.epoch());
         if !known && heartbeat.epoch.0 != 0 {
             // A group begins with a member that joins. Kafka says GROUP_ID_NOT_FOUND; here the group may be one whose
             // members were forgotten in a move, and this is what makes them join again.
             return Err(ErrorCode::UnknownMemberId);
         }
-        of_leadership(&mut groups, group, led).heartbeat(heartbeat, limits, now, |name| shape(node, name))
+        let beat = || {
+            let mut groups = self.lock();
+            of_leadership(&mut groups, group, led).heartbeat(heartbeat, limits, now, |name| shape(node, name))
+        };
+        // A group that has offsets is a consumer group.
+        if known { beat() } else { node.offsets.begin_other(node, group, beat) }
     }
 
     /// Looks at a group. Errors: NOT_COORDINATOR, GROUP_ID_NOT_FOUND.
@@ -85,11 +91,17 @@ impl GroupCoordinator {
         known.map(|known| look(&known.group)).ok_or(ErrorCode::GroupIdNotFound)
     }
 
-    /// Remembers a topic of a group, which begins to exist with it. Nothing to do for one that moved away.
+    /// Remembers a topic of a group, which begins to exist with it. Nothing to do for one that moved away or that has
+    /// become a consumer group meanwhile.
     pub(crate) fn note_topic(&self, node: &Node, group: &str, topic: &str) {
-        if let Ok(led) = coordinated(node, group) {
+        let Ok(led) = coordinated(node, group) else { return };
+        let known = self.lock().get(group).is_some_and(|known| known.led.epoch() == led.epoch());
+        let note = || {
             of_leadership(&mut self.lock(), group, led).note_topic(topic);
-        }
+            Ok(())
+        };
+        // The group of the other kind is what counts: it was there first.
+        let _begun = if known { note() } else { node.offsets.begin_other(node, group, note) };
     }
 
     /// The reverse of [`GroupCoordinator::note_topic`], for a group without members.

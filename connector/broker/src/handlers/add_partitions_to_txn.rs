@@ -26,7 +26,7 @@ const FIRST_LEADER_VERSION: i16 = 4;
 /// From this version on clients know PRODUCER_FENCED here.
 const VERSION_WITH_FENCED: i16 = 2;
 /// Longest wait for the markers of the transaction before; they take about a millisecond.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
@@ -39,12 +39,12 @@ pub(crate) async fn handle(
             .with_producer_id(request.v3_and_below_producer_id)
             .with_producer_epoch(request.v3_and_below_producer_epoch)
             .with_topics(request.v3_and_below_topics);
-        let results = one(node, context.version, &transaction, TransactionVersion::V1).await;
+        let results = one(node, context, &transaction, TransactionVersion::V1).await;
         return AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(results);
     }
     let mut results = Vec::with_capacity(request.transactions.len());
     for transaction in &request.transactions {
-        let topics = one(node, context.version, transaction, TransactionVersion::V2).await;
+        let topics = one(node, context, transaction, TransactionVersion::V2).await;
         results.push(
             AddPartitionsToTxnResult::default()
                 .with_transactional_id(transaction.transactional_id.clone())
@@ -56,11 +56,17 @@ pub(crate) async fn handle(
 
 async fn one(
     node: &Arc<Node>,
-    api_version: i16,
+    context: &RequestContext,
     transaction: &AddPartitionsToTxnTransaction,
     version: TransactionVersion,
 ) -> Vec<AddPartitionsToTxnTopicResult> {
+    let api_version = context.version;
+    let from_client = api_version < FIRST_LEADER_VERSION;
     let TransactionalId(transactional_id) = &transaction.transactional_id;
+    // A leader has checked the rights of whoever it adds partitions for.
+    if from_client && let Err(code) = context.may.transactional_id(transactional_id) {
+        return results(api_version, &transaction.topics, |_| Err(code));
+    }
     let messages::ProducerId(producer_id) = transaction.producer_id;
     let identity =
         Identity { producer_id: ProducerId(producer_id), epoch: ProducerEpoch(transaction.producer_epoch) };
@@ -75,7 +81,7 @@ async fn one(
     // Leaders add what they lead, `__share_group_state` too (KIP-1289); a client may not write to the broker's topics.
     let refusal = |asked: &TopicPartition| {
         let internal = || node.cluster.topics.by_name(&asked.topic).is_some_and(|topic| topic.internal);
-        if api_version < FIRST_LEADER_VERSION && internal() {
+        if from_client && (internal() || context.may.topic(&asked.topic).is_err()) {
             Some(ErrorCode::TopicAuthorizationFailed)
         } else {
             (!exists(asked)).then_some(ErrorCode::UnknownTopicOrPartition)

@@ -15,23 +15,25 @@ use crate::share::offsets;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: AlterShareGroupOffsetsRequest,
 ) -> AlterShareGroupOffsetsResponse {
     let response = AlterShareGroupOffsetsResponse::default();
     let group = &*request.group_id;
-    if let Err(code) = offsets::check_unused(node, group) {
+    let allowed = context.may.group(group);
+    if let Err(code) = allowed.and_then(|()| offsets::check_unused(node, group)) {
         return response.with_error_code(code.code()).with_error_message(Some(code.to_string().into()));
     }
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in &request.topics {
         let name = &*topic.topic_name;
+        let allowed = context.may.topic(name);
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for partition in &topic.partitions {
             let index = partition.partition_index;
             let answer = AlterShareGroupOffsetsResponsePartition::default().with_partition_index(index);
             let start = Offset(partition.start_offset);
-            let altered = match offsets::key_of(node, group, name, index) {
+            let altered = match allowed.and_then(|()| offsets::key_of(node, group, name, index)) {
                 Ok(_) if start.0 < 0 => Err(ErrorCode::InvalidRequest),
                 Ok(key) => offsets::reset(node, &key, start).await,
                 Err(code) => Err(code),
@@ -43,8 +45,11 @@ pub(super) async fn handle(
                 }
             });
         }
-        node.share.groups.note_topic(node, group, name);
-        let id = node.cluster.topics.by_name(name).map(|topic| topic.id.0).unwrap_or_default();
+        let mut id = uuid::Uuid::nil();
+        if allowed.is_ok() {
+            node.share.groups.note_topic(node, group, name);
+            id = node.cluster.topics.by_name(name).map(|topic| topic.id.0).unwrap_or_default();
+        }
         topics.push(
             AlterShareGroupOffsetsResponseTopic::default()
                 .with_topic_name(topic.topic_name.clone())

@@ -10,6 +10,7 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use super::RequestContext;
+use crate::access::Operation;
 use crate::error::ErrorCode;
 use crate::log::LogSettings;
 use crate::node::Node;
@@ -17,7 +18,7 @@ use crate::topics::{NewTopic, TopicConfigs};
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: CreateTopicsRequest,
 ) -> CreateTopicsResponse {
     let mut named: BTreeMap<&str, usize> = BTreeMap::new();
@@ -31,10 +32,16 @@ pub(crate) async fn handle(
         let created = if named.get(topic.name.as_str()).is_some_and(|count| *count > 1) {
             Err((ErrorCode::InvalidRequest, "topic is named twice".to_owned()))
         } else {
-            create(node, topic, request.validate_only)
+            let allowed = context.may.topic(&topic.name);
+            let allowed = allowed.map_err(|code| (code, "Authorization failed.".to_owned()));
+            allowed.and_then(|()| create(node, topic, request.validate_only))
         };
         let result = CreatableTopicResult::default().with_name(topic.name.clone());
         match created {
+            // Whoever may not see its settings is not told what the new topic looks like, but its id.
+            Ok((id, _)) if context.may.topic_to(Operation::DescribeConfigs, &topic.name).is_err() => result
+                .with_topic_id(id)
+                .with_topic_config_error_code(ErrorCode::TopicAuthorizationFailed.code()),
             Ok((id, partitions)) => result
                 .with_topic_id(id)
                 .with_num_partitions(partitions)

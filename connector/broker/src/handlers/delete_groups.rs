@@ -1,4 +1,4 @@
-//! DeleteGroups: forgets share groups without members, and where they stood in every topic.
+//! DeleteGroups: forgets groups without members, and where they stood in every topic.
 
 use std::sync::Arc;
 
@@ -12,12 +12,15 @@ use crate::share::offsets;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
     let mut results = Vec::with_capacity(request.groups_names.len());
     for group in request.groups_names {
-        let deleted = delete(node, &group).await;
+        let deleted = match context.may.group(&group) {
+            Ok(()) => delete(node, &group).await,
+            Err(code) => Err(code),
+        };
         results.push(DeletableGroupResult::default().with_group_id(group).with_error_code(code_of(&deleted)));
     }
     node.share.manager.drop_idle();
@@ -28,7 +31,11 @@ pub(super) async fn handle(
 /// the group stay. Errors: NOT_COORDINATOR, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, those of the share coordinator.
 async fn delete(node: &Arc<Node>, group: &GroupId) -> Result<(), ErrorCode> {
     let group: &str = group;
-    let topics = node.share.groups.with_group(node, group, |group| group.known_topics().clone())?;
+    let topics = match node.share.groups.with_group(node, group, |group| group.known_topics().clone()) {
+        Ok(topics) => topics,
+        Err(ErrorCode::GroupIdNotFound) => return node.offsets.delete_group(node, group),
+        Err(code) => return Err(code),
+    };
     offsets::check_unused(node, group)?;
     for topic in topics {
         // State of a topic that is gone went with it.

@@ -18,13 +18,15 @@ const TO_THE_END: i64 = -1;
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DeleteRecordsRequest,
 ) -> DeleteRecordsResponse {
     let topics = request.topics.into_iter().map(|topic| {
+        let allowed = context.may.topic(&topic.name);
         let partitions = topic.partitions.iter().map(|asked| {
             let result = DeleteRecordsPartitionResult::default().with_partition_index(asked.partition_index);
-            match delete(node, topic.name.as_str(), PartitionIndex(asked.partition_index), asked.offset) {
+            let index = PartitionIndex(asked.partition_index);
+            match allowed.and_then(|()| delete(node, topic.name.as_str(), index, asked.offset)) {
                 Ok(log_start) => result.with_low_watermark(log_start.0),
                 Err(code) => result.with_low_watermark(-1).with_error_code(code.code()),
             }

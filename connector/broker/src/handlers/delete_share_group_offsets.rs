@@ -12,20 +12,24 @@ use crate::share::offsets;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DeleteShareGroupOffsetsRequest,
 ) -> DeleteShareGroupOffsetsResponse {
     let response = DeleteShareGroupOffsetsResponse::default();
     let group = &*request.group_id;
-    if let Err(code) = offsets::check_unused(node, group) {
+    let allowed = context.may.group(group);
+    if let Err(code) = allowed.and_then(|()| offsets::check_unused(node, group)) {
         return response.with_error_code(code.code()).with_error_message(Some(code.to_string().into()));
     }
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
-        let id = node.cluster.topics.by_name(&topic.topic_name).map(|topic| topic.id);
-        let deleted = match id {
-            Some(id) => offsets::delete(node, group, id).await,
-            None => Err(ErrorCode::UnknownTopicOrPartition),
+        let allowed = context.may.topic(&topic.topic_name);
+        let known = allowed.ok().and_then(|()| node.cluster.topics.by_name(&topic.topic_name));
+        let id = known.map(|topic| topic.id);
+        let deleted = match (allowed, id) {
+            (Err(code), _) => Err(code),
+            (Ok(()), Some(id)) => offsets::delete(node, group, id).await,
+            (Ok(()), None) => Err(ErrorCode::UnknownTopicOrPartition),
         };
         let answer = DeleteShareGroupOffsetsResponseTopic::default()
             .with_topic_name(topic.topic_name)

@@ -9,6 +9,7 @@ use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::TopicId;
 
 use super::RequestContext;
+use crate::access::Operation;
 use crate::error::ErrorCode;
 use crate::node::Node;
 
@@ -20,22 +21,26 @@ pub(crate) async fn handle(
     let by_name =
         request.topic_names.into_iter().map(|name| DeleteTopicState::default().with_name(Some(name)));
     let asked = request.topics.into_iter().chain(by_name);
-    let responses = asked.map(|asked| delete(node, context.version, asked)).collect();
+    let responses = asked.map(|asked| delete(node, context, asked)).collect();
     DeleteTopicsResponse::default().with_responses(responses)
 }
 
-fn delete(node: &Node, version: i16, asked: DeleteTopicState) -> DeletableTopicResult {
+fn delete(node: &Node, context: &RequestContext, asked: DeleteTopicState) -> DeletableTopicResult {
     let topics = &node.cluster.topics;
     let name = match &asked.name {
         Some(name) => Some(name.to_string()),
         None => topics.by_id(TopicId(asked.topic_id)).map(|topic| topic.name.to_string()),
     };
+    let version = context.version;
     let deleted = match &name {
-        Some(name) => topics.delete(name),
+        Some(name) => context.may.topic(name).and_then(|()| topics.delete(name)),
         None => Err(ErrorCode::UnknownTopicId),
     };
-    let result =
-        DeletableTopicResult::default().with_name(name.map(|name| TopicName(StrBytes::from_string(name))));
+    // The name of a topic that was given by its id is told to those who may describe it.
+    let shown =
+        |name: &String| asked.name.is_some() || context.may.topic_to(Operation::Describe, name).is_ok();
+    let name = name.filter(shown).map(|name| TopicName(StrBytes::from_string(name)));
+    let result = DeletableTopicResult::default().with_name(name);
     match deleted {
         Ok(id) if version >= 6 => result.with_topic_id(id.0),
         Ok(_) => result,

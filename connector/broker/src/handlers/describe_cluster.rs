@@ -11,7 +11,7 @@ use crate::node::Node;
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DescribeClusterRequest,
 ) -> DescribeClusterResponse {
     let brokers = node.cluster.nodes().into_iter().map(|known| {
@@ -20,7 +20,12 @@ pub(crate) async fn handle(
             .with_host(StrBytes::from_string(known.address.host))
             .with_port(i32::from(known.address.port))
     });
-    DescribeClusterResponse::default()
+    let response = match request.include_cluster_authorized_operations {
+        true => DescribeClusterResponse::default()
+            .with_cluster_authorized_operations(context.may.cluster_operations()),
+        false => DescribeClusterResponse::default(),
+    };
+    response
         .with_endpoint_type(request.endpoint_type)
         .with_cluster_id(StrBytes::from_string(node.cluster.id.clone()))
         .with_controller_id(BrokerId(node.cluster.controller().map_or(-1, |controller| controller.0)))

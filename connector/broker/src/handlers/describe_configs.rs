@@ -48,14 +48,16 @@ struct Entry {
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DescribeConfigsRequest,
 ) -> DescribeConfigsResponse {
     let results = request.resources.iter().map(|resource| {
         let result = DescribeConfigsResult::default()
             .with_resource_type(resource.resource_type)
             .with_resource_name(resource.resource_name.clone());
-        match entries(node, resource) {
+        match may(context, resource.resource_type, &resource.resource_name)
+            .and_then(|()| entries(node, resource))
+        {
             Ok(entries) => {
                 let entries = entries.into_iter().filter(|entry| asked(resource, &entry.name));
                 result.with_configs(entries.map(describe).collect())
@@ -66,6 +68,15 @@ pub(crate) async fn handle(
         }
     });
     DescribeConfigsResponse::default().with_results(results.collect())
+}
+
+/// The right to the settings of a resource; what is no such resource is refused elsewhere.
+pub(super) fn may(context: &RequestContext, kind: i8, name: &str) -> Result<(), ErrorCode> {
+    match kind {
+        RESOURCE_TOPIC => context.may.topic(name),
+        RESOURCE_GROUP => context.may.group(name),
+        _of_the_cluster => context.may.cluster(),
+    }
 }
 
 fn asked(resource: &DescribeConfigsResource, name: &str) -> bool {

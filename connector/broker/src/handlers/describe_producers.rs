@@ -14,13 +14,14 @@ use crate::node::Node;
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DescribeProducersRequest,
 ) -> DescribeProducersResponse {
     let topics = request.topics.into_iter().map(|topic| {
+        let allowed = context.may.topic(&topic.name);
         let partitions = topic.partition_indexes.iter().map(|index| {
             let response = PartitionResponse::default().with_partition_index(*index);
-            match node.led(topic.name.as_str(), PartitionIndex(*index)) {
+            match allowed.and_then(|()| node.led(topic.name.as_str(), PartitionIndex(*index))) {
                 Ok(partition) => {
                     response.with_active_producers(partition.producers().iter().map(describe).collect())
                 }

@@ -21,12 +21,12 @@ use crate::share::offsets;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DescribeShareGroupOffsetsRequest,
 ) -> DescribeShareGroupOffsetsResponse {
     let groups = request.groups.iter().map(|group| async move {
         let answer = DescribeShareGroupOffsetsResponseGroup::default().with_group_id(group.group_id.clone());
-        match describe_group(node, group).await {
+        match describe_group(node, context, group).await {
             Ok(topics) => answer.with_topics(topics),
             Err(code) => {
                 answer.with_error_code(code.code()).with_error_message(Some(code.to_string().into()))
@@ -38,23 +38,32 @@ pub(super) async fn handle(
 
 async fn describe_group(
     node: &Arc<Node>,
+    context: &RequestContext,
     group: &DescribeShareGroupOffsetsRequestGroup,
 ) -> Result<Vec<DescribeShareGroupOffsetsResponseTopic>, ErrorCode> {
+    context.may.group(&group.group_id)?;
     check_coordinator(node, &group.group_id)?;
     let asked = match &group.topics {
         Some(topics) => topics.clone(),
-        None => all_topics(node, &group.group_id)?,
+        // What may not be described is not there; asked for by name it is refused.
+        None => {
+            let mut topics = all_topics(node, &group.group_id)?;
+            topics.retain(|topic| context.may.topic(&topic.topic_name).is_ok());
+            topics
+        }
     };
     let mut topics = Vec::with_capacity(asked.len());
     for topic in asked {
         let name = &topic.topic_name;
+        let allowed = context.may.topic(name);
         let partitions = topic.partitions.iter().map(|partition| async move {
             let answer =
                 DescribeShareGroupOffsetsResponsePartition::default().with_partition_index(*partition);
-            let described = match offsets::key_of(node, &group.group_id, name, *partition) {
-                Ok(key) => offsets::describe(node, &key).await,
-                Err(code) => Err(code),
-            };
+            let described =
+                match allowed.and_then(|()| offsets::key_of(node, &group.group_id, name, *partition)) {
+                    Ok(key) => offsets::describe(node, &key).await,
+                    Err(code) => Err(code),
+                };
             match described {
                 Ok(share) => answer
                     .with_start_offset(share.start_offset.map_or(-1, |offset| offset.0))
@@ -66,7 +75,8 @@ async fn describe_group(
             }
         });
         let partitions = futures::future::join_all(partitions).await;
-        let id = node.cluster.topics.by_name(name).map(|topic| topic.id.0).unwrap_or_default();
+        let known = allowed.ok().and_then(|()| node.cluster.topics.by_name(name));
+        let id = known.map(|topic| topic.id.0).unwrap_or_default();
         topics.push(
             DescribeShareGroupOffsetsResponseTopic::default()
                 .with_topic_name(topic.topic_name.clone())

@@ -14,16 +14,16 @@ use crate::txn::TransactionSummary;
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: DescribeTransactionsRequest,
 ) -> DescribeTransactionsResponse {
     let states = request.transactional_ids.into_iter().map(|id| {
-        let found = match id.is_empty() {
+        let found = context.may.transactional_id(&id).and_then(|()| match id.is_empty() {
             true => Err(ErrorCode::InvalidRequest),
             false => node.transactions.describe(node, &id),
-        };
+        });
         let state = match found {
-            Ok(summary) => describe(&summary),
+            Ok(summary) => describe(context, &summary),
             Err(code) => TransactionState::default().with_error_code(code.code()),
         };
         state.with_transactional_id(id)
@@ -31,9 +31,10 @@ pub(crate) async fn handle(
     DescribeTransactionsResponse::default().with_transaction_states(states.collect())
 }
 
-fn describe(summary: &TransactionSummary) -> TransactionState {
+fn describe(context: &RequestContext, summary: &TransactionSummary) -> TransactionState {
     let mut by_topic: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for participant in &summary.partitions {
+    let shown = |topic: &str| context.may.topic(topic).is_ok();
+    for participant in summary.partitions.iter().filter(|one| shown(&one.topic)) {
         by_topic.entry(&participant.topic).or_default().push(participant.partition.0);
     }
     let topics = by_topic.into_iter().map(|(topic, partitions)| {

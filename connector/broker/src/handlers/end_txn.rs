@@ -28,7 +28,9 @@ pub(crate) async fn handle(
     let version =
         if context.version >= FIRST_VERSION_2 { TransactionVersion::V2 } else { TransactionVersion::V1 };
     let outcome = if request.committed { Outcome::Commit } else { Outcome::Abort };
-    match node.transactions.end(node, &request.transactional_id, identity, version, outcome) {
+    let id = &request.transactional_id;
+    let allowed = context.may.transactional_id(id);
+    match allowed.and_then(|()| node.transactions.end(node, id, identity, version, outcome)) {
         Ok(next) if version == TransactionVersion::V2 => EndTxnResponse::default()
             .with_producer_id(messages::ProducerId(next.producer_id.0))
             .with_producer_epoch(next.epoch.0),

@@ -11,7 +11,7 @@ use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::{AbortedTransaction, FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::{self, BrokerId, FetchRequest, FetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
-use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 use sharestream_base::watch;
 
 use super::RequestContext;
@@ -47,7 +47,7 @@ pub(crate) async fn handle(
     let bytes_min = usize::try_from(request.min_bytes).unwrap_or(0).min(bytes_max);
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let deadline = node.env.clock.now() + wait;
-    let mut asked = resolve(node, context.version, &request.topics);
+    let mut asked = resolve(node, context, &request.topics);
     // Subscribed before the read, so that what is appended after it is noticed.
     let mut watches: Vec<watch::Receiver<LogEnds>> = asked
         .iter()
@@ -72,17 +72,16 @@ pub(crate) async fn handle(
     respond(context.version, isolation, request.topics, asked)
 }
 
-fn resolve(node: &Node, version: i16, topics: &[FetchTopic]) -> Vec<Asked> {
+fn resolve(node: &Node, context: &RequestContext, topics: &[FetchTopic]) -> Vec<Asked> {
     let mut asked = Vec::new();
     for (topic_place, topic) in topics.iter().enumerate() {
+        let by_id = context.version >= FIRST_VERSION_BY_ID;
+        let id = TopicId(topic.topic_id);
+        let allowed = if by_id { context.may_topic_id(node, id) } else { context.may.topic(&topic.topic) };
         for one in &topic.partitions {
             let index = PartitionIndex(one.partition);
-            let partition = if version >= FIRST_VERSION_BY_ID {
-                node.led_by_id(TopicId(topic.topic_id), index)
-            } else {
-                node.led(&topic.topic, index)
-            };
-            let partition = partition.and_then(|partition| check_epoch(one, partition));
+            let led = || if by_id { node.led_by_id(id, index) } else { node.led(&topic.topic, index) };
+            let partition = allowed.and_then(|()| led()).and_then(|partition| check_epoch(one, partition));
             asked.push(Asked {
                 topic: topic_place,
                 index: one.partition,
@@ -97,13 +96,7 @@ fn resolve(node: &Node, version: i16, topics: &[FetchTopic]) -> Vec<Asked> {
 }
 
 fn check_epoch(asked: &FetchPartition, partition: Led) -> Result<Led, ErrorCode> {
-    let current = partition.epoch().0;
-    match asked.current_leader_epoch {
-        -1 => Ok(partition),
-        known if known < current => Err(ErrorCode::FencedLeaderEpoch),
-        known if known > current => Err(ErrorCode::UnknownLeaderEpoch),
-        _same => Ok(partition),
-    }
+    partition.check_known_epoch(LeaderEpoch(asked.current_leader_epoch)).map(|()| partition)
 }
 
 /// Reads every partition, within the limit of all; gives the bytes found. The first batch of an answer may be larger

@@ -22,7 +22,7 @@ pub(crate) async fn handle(
     request: FindCoordinatorRequest,
 ) -> FindCoordinatorResponse {
     let find = |key: &StrBytes| {
-        let found = find(node, request.key_type, key).and_then(|id| {
+        let found = find(node, context, request.key_type, key).and_then(|id| {
             let address = node.cluster.address(id).ok_or(ErrorCode::CoordinatorNotAvailable)?;
             Ok((id, address))
         });
@@ -53,8 +53,13 @@ pub(crate) async fn handle(
         .with_port(one.port)
 }
 
-fn find(node: &Node, key_type: i8, key: &str) -> Result<NodeId, ErrorCode> {
+fn find(node: &Node, context: &RequestContext, key_type: i8, key: &str) -> Result<NodeId, ErrorCode> {
     let cluster = &node.cluster;
+    match key_type {
+        KEY_TYPE_GROUP => context.may.group(key)?,
+        KEY_TYPE_TRANSACTION => context.may.transactional_id(key)?,
+        _nodes_ask => context.may.cluster()?,
+    }
     let found = match key_type {
         KEY_TYPE_GROUP => cluster.group_coordinator(key),
         KEY_TYPE_TRANSACTION => cluster.transaction_coordinator(key),

@@ -8,7 +8,7 @@ use kafka_protocol::messages::{IncrementalAlterConfigsRequest, IncrementalAlterC
 use kafka_protocol::protocol::StrBytes;
 
 use super::RequestContext;
-use super::describe_configs::{RESOURCE_GROUP, RESOURCE_TOPIC};
+use super::describe_configs::{RESOURCE_GROUP, RESOURCE_TOPIC, may};
 use crate::error::ErrorCode;
 use crate::log::LogSettings;
 use crate::node::Node;
@@ -20,14 +20,16 @@ type Refusal = (ErrorCode, String);
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: IncrementalAlterConfigsRequest,
 ) -> IncrementalAlterConfigsResponse {
     let responses = request.resources.iter().map(|resource| {
         let response = AlterConfigsResourceResponse::default()
             .with_resource_type(resource.resource_type)
             .with_resource_name(resource.resource_name.clone());
-        match alter(node, resource, request.validate_only) {
+        let allowed = may(context, resource.resource_type, &resource.resource_name);
+        let allowed = allowed.map_err(|code| (code, code.to_string()));
+        match allowed.and_then(|()| alter(node, resource, request.validate_only)) {
             Ok(()) => response,
             Err((code, text)) => {
                 response.with_error_code(code.code()).with_error_message(Some(StrBytes::from_string(text)))

@@ -18,7 +18,7 @@ pub(crate) async fn handle(
     context: &RequestContext,
     request: InitProducerIdRequest,
 ) -> InitProducerIdResponse {
-    match init(node, &request) {
+    match init(node, context, &request) {
         Ok(identity) => InitProducerIdResponse::default()
             .with_producer_id(messages::ProducerId(identity.producer_id.0))
             .with_producer_epoch(identity.epoch.0),
@@ -37,11 +37,17 @@ pub(crate) async fn handle(
     }
 }
 
-fn init(node: &Arc<Node>, request: &InitProducerIdRequest) -> Result<Identity, ErrorCode> {
+fn init(
+    node: &Arc<Node>,
+    context: &RequestContext,
+    request: &InitProducerIdRequest,
+) -> Result<Identity, ErrorCode> {
     let fresh = || Identity { producer_id: node.cluster.allocate_producer_id(), epoch: ProducerEpoch(0) };
     let Some(transactional_id) = &request.transactional_id else {
+        context.may.cluster()?;
         return Ok(fresh());
     };
+    context.may.transactional_id(transactional_id)?;
     if transactional_id.is_empty() {
         return Err(ErrorCode::InvalidRequest);
     }

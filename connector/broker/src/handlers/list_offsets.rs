@@ -39,10 +39,13 @@ pub(crate) async fn handle(
 ) -> ListOffsetsResponse {
     let isolation = Isolation::from_wire(request.isolation_level);
     let topics = request.topics.into_iter().map(|topic| {
+        let allowed = context.may.topic(&topic.name);
         let partitions = topic.partitions.iter().map(|asked| {
             let index = PartitionIndex(asked.partition_index);
             let response = ListOffsetsPartitionResponse::default().with_partition_index(index.0);
-            match find(node, topic.name.as_str(), index, asked.timestamp, isolation) {
+            let found =
+                allowed.and_then(|()| find(node, topic.name.as_str(), index, asked.timestamp, isolation));
+            match found {
                 Ok(found) => {
                     let response =
                         response.with_timestamp(found.at.timestamp_ms).with_offset(found.at.offset.0);

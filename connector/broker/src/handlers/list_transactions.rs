@@ -15,14 +15,17 @@ const STATES: [&str; 6] =
 
 pub(crate) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: ListTransactionsRequest,
 ) -> ListTransactionsResponse {
     let unknown = request.state_filters.iter().filter(|state| !STATES.contains(&state.as_str()));
     let unknown: Vec<_> = unknown.cloned().collect();
     let now_ms = node.env.clock.wall_ms();
+    let shown = |one: &TransactionSummary| {
+        asked(&request, one, now_ms) && context.may.transactional_id(&one.transactional_id).is_ok()
+    };
     let states = node.transactions.summaries();
-    let states = states.into_iter().filter(|one| asked(&request, one, now_ms)).map(|one| {
+    let states = states.into_iter().filter(shown).map(|one| {
         TransactionState::default()
             .with_transactional_id(TransactionalId(StrBytes::from_string(one.transactional_id.to_string())))
             .with_producer_id(messages::ProducerId(one.identity.producer_id.0))

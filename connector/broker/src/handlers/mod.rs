@@ -8,6 +8,7 @@ use bytes::Bytes;
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::{Message, Request};
 use sharestream_base::CancellationToken;
+use sharestream_base::ids::TopicId;
 use sharestream_wire::WireError;
 use sharestream_wire::api::ApiKey;
 use sharestream_wire::frame::{self, RequestHeader};
@@ -20,23 +21,29 @@ use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
 use sharestream_wire::messages::write_share_group_state::WriteShareGroupStateRequest;
 use sharestream_wire::txn_share_acknowledge::TxnShareAcknowledgeRequest;
 
+use crate::access::{Admission, Authentication, Checks};
 use crate::disk::DiskFailed;
 use crate::error::ErrorCode;
 use crate::faults::FaultAction;
 use crate::features::{SHARE_GROUPS, STAGING};
 use crate::node::Node;
 
+mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_share_group_offsets;
 mod api_versions;
+mod create_acls;
 mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
 mod delete_share_group_offsets;
 mod delete_share_group_state;
 mod delete_topics;
+mod describe_acls;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod describe_producers;
 mod describe_share_group_offsets;
 mod describe_transactions;
@@ -50,14 +57,23 @@ mod list_groups;
 mod list_offsets;
 mod list_transactions;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
+mod offset_for_leader_epoch;
+mod offsets;
+mod participation;
 mod produce;
 mod read_share_group_state;
 mod refusals;
+mod sasl_authenticate;
+mod sasl_handshake;
 mod share_acknowledge;
 mod share_fetch;
 mod share_group_describe;
 mod share_group_heartbeat;
 mod share_txn_outcome;
+mod txn_offset_commit;
 mod txn_share_acknowledge;
 mod update_features;
 mod write_share_group_state;
@@ -66,6 +82,17 @@ mod write_txn_markers;
 /// One accepted connection, numbered within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Its number.
+    pub(crate) id: ConnectionId,
+    /// Triggered when the peer or the node goes away.
+    pub(crate) closed: CancellationToken,
+    /// Who it is.
+    pub(crate) authentication: Authentication,
+}
 
 /// What a handler knows beside the request.
 #[derive(Clone, Debug)]
@@ -78,6 +105,19 @@ pub(crate) struct RequestContext {
     pub(crate) client_id: Option<String>,
     /// Version of request and response.
     pub(crate) version: i16,
+    /// What the one who asks may do.
+    pub(crate) may: Checks,
+}
+
+impl RequestContext {
+    /// The request's right to a topic by its id, which is no secret: a topic that is not there is for the
+    /// handler to refuse. Errors: TOPIC_AUTHORIZATION_FAILED.
+    pub(crate) fn may_topic_id(&self, node: &Node, id: TopicId) -> Result<(), ErrorCode> {
+        if self.may.do_everything() {
+            return Ok(());
+        }
+        node.cluster.topics.by_id(id).map_or(Ok(()), |topic| self.may.topic(&topic.name))
+    }
 }
 
 /// What became of a request.
@@ -85,6 +125,8 @@ pub(crate) struct RequestContext {
 pub(crate) enum Dispatched {
     /// A whole frame to send.
     Answer(Bytes),
+    /// A whole frame to send before the connection is closed.
+    Last(Bytes),
     /// The request wants none (Produce with acks 0).
     NoAnswer,
 }
@@ -108,6 +150,9 @@ pub(crate) enum DispatchError {
     /// What was done cannot be made durable: whoever asked must not be told that it is.
     #[error("{0}")]
     Disk(#[from] DiskFailed),
+    /// Who asks did not say who they are, or not to the end.
+    #[error("api key {0} before the connection is authenticated")]
+    Unauthenticated(i16),
     /// Not in the table.
     #[error("api key {api_key} version {version} is not served")]
     Unsupported {
@@ -139,8 +184,8 @@ const PRIVATE_VERSIONS_FROM: i16 = 10;
 /// The stage of transactional acknowledgements.
 const STAGE: i16 = TxnShareAcknowledgeRequest::KEY;
 
-/// Level of `share.version` that a request needs. Those between nodes need none: what was staged at a higher level can
-/// still end.
+/// Level of `share.version` that a request needs. Those between nodes need none: what was staged at a higher
+/// level can still end.
 fn share_version_of(api_key: i16) -> i16 {
     match api_key {
         STAGE => STAGING,
@@ -155,8 +200,8 @@ fn share_version_of(api_key: i16) -> i16 {
     }
 }
 
-/// Reads a body. Bytes left over are ignored, as Kafka's broker does: librdkafka 2.16 asks for the metadata of all
-/// topics with three bytes too many.
+/// Reads a body. Bytes left over are ignored, as Kafka's broker does: librdkafka 2.16 asks for the metadata
+/// of all topics with three bytes too many.
 fn decode<R: Request>(header: &RequestHeader, body: &mut Bytes) -> Result<R, DispatchError> {
     R::decode(body, header.api_version).map_err(|error| DispatchError::Body {
         api_key: header.api_key,
@@ -178,10 +223,15 @@ pub(crate) fn planted_fault(node: &Node, frame: &Bytes) -> Option<FaultAction> {
 /// Answers one frame (without its length) with an error, without serving it.
 pub(crate) fn refuse(mut frame: Bytes, code: i16) -> Result<Dispatched, DispatchError> {
     let header = frame::decode_request_header(&mut frame)?;
+    refuse_read(&header, frame, code)
+}
+
+/// The same, with the header taken off.
+fn refuse_read(header: &RequestHeader, mut body: Bytes, code: i16) -> Result<Dispatched, DispatchError> {
     if header.api_key != ProduceRequest::KEY {
-        return refuse_from_table(&header, frame, code).map(Dispatched::Answer);
+        return refuse_from_table(header, body, code).map(Dispatched::Answer);
     }
-    let request: ProduceRequest = decode(&header, &mut frame)?;
+    let request: ProduceRequest = decode(header, &mut body)?;
     if request.acks == 0 {
         return Ok(Dispatched::NoAnswer);
     }
@@ -192,14 +242,17 @@ pub(crate) fn refuse(mut frame: Bytes, code: i16) -> Result<Dispatched, Dispatch
 /// Serves one frame (without its length). Not cancel safe: a handler must run to its end.
 pub(crate) async fn dispatch(
     node: &Arc<Node>,
-    connection: ConnectionId,
-    closed: &CancellationToken,
+    connection: &mut Connection,
     mut frame: Bytes,
 ) -> Result<Dispatched, DispatchError> {
     let header = frame::decode_request_header(&mut frame)?;
     let (api_key, version) = (header.api_key, header.api_version);
-    let context =
-        RequestContext { connection, closed: closed.clone(), client_id: header.client_id.clone(), version };
+    let admission = connection.authentication.admit(api_key);
+    match admission {
+        Admission::Refuse => return refuse_last(&header, frame),
+        Admission::Close => return Err(DispatchError::Unauthenticated(api_key)),
+        Admission::Serve(_) | Admission::Authenticate => {}
+    }
     let served = SERVED.iter().find(|served| served.api_key == api_key);
     if served.is_none_or(|served| version < served.min || version > served.max) {
         if api_key == ApiVersionsRequest::KEY {
@@ -209,10 +262,25 @@ pub(crate) async fn dispatch(
         }
         return Err(DispatchError::Unsupported { api_key, version });
     }
+    let caller = match admission {
+        Admission::Serve(caller) => caller,
+        Admission::Authenticate => return authenticate(node, connection, &header, frame),
+        Admission::Refuse | Admission::Close => return Err(DispatchError::Unauthenticated(api_key)),
+    };
+    let context = RequestContext {
+        connection: connection.id,
+        closed: connection.closed.clone(),
+        client_id: header.client_id.clone(),
+        version,
+        may: Checks::new(&node.cluster.access, caller, api_key),
+    };
     if node.cluster.features.share_version() < share_version_of(api_key) {
         // As Kafka answers requests whose feature is off.
         return refuse_from_table(&header, frame, ErrorCode::UnsupportedVersion.code())
             .map(Dispatched::Answer);
+    }
+    if let Err(code) = context.may.gate(version) {
+        return refuse_from_table(&header, frame, code.code()).map(Dispatched::Answer);
     }
     if api_key == ProduceRequest::KEY {
         let request: ProduceRequest = decode(&header, &mut frame)?;
@@ -225,6 +293,34 @@ pub(crate) async fn dispatch(
         return Ok(Dispatched::Answer(frame::encode_response(&response, version, header.correlation_id)?));
     }
     serve_table(node, &context, &header, frame).await.map(Dispatched::Answer)
+}
+
+/// Answers what came in the place of a password; the connection ends with it, as in Kafka.
+fn refuse_last(header: &RequestHeader, body: Bytes) -> Result<Dispatched, DispatchError> {
+    match refuse_read(header, body, ErrorCode::IllegalSaslState.code())? {
+        Dispatched::Answer(answer) | Dispatched::Last(answer) => Ok(Dispatched::Last(answer)),
+        Dispatched::NoAnswer => Err(DispatchError::Unauthenticated(header.api_key)),
+    }
+}
+
+/// A step by which a connection says who it is.
+fn authenticate(
+    node: &Node,
+    connection: &mut Connection,
+    header: &RequestHeader,
+    mut frame: Bytes,
+) -> Result<Dispatched, DispatchError> {
+    let state = &mut connection.authentication;
+    let answer = |bytes, goes_on| if goes_on { Dispatched::Answer(bytes) } else { Dispatched::Last(bytes) };
+    if header.api_key == SaslHandshakeRequest::KEY {
+        let (response, goes_on) = sasl_handshake::step(state, &decode(header, &mut frame)?);
+        let bytes = frame::encode_response(&response, header.api_version, header.correlation_id)?;
+        return Ok(answer(bytes, goes_on));
+    }
+    let (response, goes_on) =
+        sasl_authenticate::step(&node.cluster.access, state, &decode(header, &mut frame)?);
+    let bytes = frame::encode_response(&response, header.api_version, header.correlation_id)?;
+    Ok(answer(bytes, goes_on))
 }
 
 macro_rules! table {
@@ -290,6 +386,8 @@ table! {
     ListGroupsRequest => list_groups [0, 5],
     DeleteGroupsRequest => delete_groups [0, 2],
     ApiVersionsRequest => api_versions [0, 4],
+    SaslHandshakeRequest => sasl_handshake [1, 1],
+    SaslAuthenticateRequest => sasl_authenticate [0, 2],
     CreateTopicsRequest => create_topics [2, 7],
     DeleteTopicsRequest => delete_topics [1, 6],
     DeleteRecordsRequest => delete_records [0, 2],
@@ -297,6 +395,14 @@ table! {
     AddPartitionsToTxnRequest => add_partitions_to_txn [0, 5],
     EndTxnRequest => end_txn [0, 5],
     WriteTxnMarkersRequest => write_txn_markers [1, 1],
+    // Consumer groups: offsets, also in transactions. Members are not served.
+    OffsetCommitRequest => offset_commit [2, 9],
+    OffsetFetchRequest => offset_fetch [1, 9],
+    OffsetDeleteRequest => offset_delete [0, 0],
+    OffsetForLeaderEpochRequest => offset_for_leader_epoch [2, 4],
+    AddOffsetsToTxnRequest => add_offsets_to_txn [0, 4],
+    TxnOffsetCommitRequest => txn_offset_commit [0, 5],
+    DescribeGroupsRequest => describe_groups [0, 6],
     DescribeConfigsRequest => describe_configs [1, 4],
     IncrementalAlterConfigsRequest => incremental_alter_configs [0, 1],
     DescribeClusterRequest => describe_cluster [0, 2],
@@ -304,6 +410,9 @@ table! {
     DescribeTransactionsRequest => describe_transactions [0, 0],
     ListTransactionsRequest => list_transactions [0, 1],
     UpdateFeaturesRequest => update_features [0, 2],
+    DescribeAclsRequest => describe_acls [1, 3],
+    CreateAclsRequest => create_acls [1, 3],
+    DeleteAclsRequest => delete_acls [1, 3],
     // Share groups: membership, offsets.
     ShareGroupHeartbeatRequest => share_group_heartbeat [1, 1],
     ShareGroupDescribeRequest => share_group_describe [1, 1],

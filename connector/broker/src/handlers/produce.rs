@@ -8,32 +8,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kafka_protocol::messages::add_partitions_to_txn_request::{
-    AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
-};
 use kafka_protocol::messages::produce_request::PartitionProduceData;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
-use kafka_protocol::messages::{
-    self, AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, ProduceRequest, ProduceResponse, TopicName,
-    TransactionalId,
-};
+use kafka_protocol::messages::{ProduceRequest, ProduceResponse, TopicName, TransactionalId};
 use kafka_protocol::protocol::StrBytes;
-use sharestream_base::ids::PartitionIndex;
-use sharestream_wire::records::{self, BatchHeader, RawBatch};
+use sharestream_base::ids::{PartitionIndex, ProducerEpoch, ProducerId};
+use sharestream_wire::records::{self, RawBatch};
 
 use super::RequestContext;
+use super::participation::{self, Place, Question};
 use crate::error::ErrorCode;
 use crate::log::{AppendInfo, Led, Origin, TransactionVersion, VerificationGuard};
 use crate::node::Node;
+use crate::txn::Identity;
 
 /// From this version on leaders add partitions to transactions.
 const FIRST_VERSION_2: i16 = 12;
 /// From this version on clients know TRANSACTION_ABORTABLE.
 const VERSION_WITH_ABORTABLE: i16 = 11;
-const ADD_PARTITIONS_VERSION: i16 = 5;
 
-/// A partition of a request.
-type Place = (TopicName, i32);
 /// The right to write to each partition of a request, as it was when the request came. A leadership that moves away
 /// and back while the coordinator is asked ends the request: what was verified for the earlier one does not count.
 type Rights = BTreeMap<Place, Result<Led, ErrorCode>>;
@@ -46,8 +39,8 @@ pub(crate) async fn handle(
     request: ProduceRequest,
 ) -> ProduceResponse {
     let version = version_of(context.version);
-    let refused = refusal(&request);
-    let rights = rights(node, &request);
+    let refused = refusal(context, &request);
+    let rights = rights(node, context, &request);
     let verified = match &request.transactional_id {
         Some(id) if refused.is_none() => verify(node, context.version, id, &request, &rights).await,
         Some(_) | None => Verified::new(),
@@ -74,7 +67,7 @@ pub(crate) async fn handle(
 }
 
 /// Why nothing of a request is written.
-fn refusal(request: &ProduceRequest) -> Option<ErrorCode> {
+fn refusal(context: &RequestContext, request: &ProduceRequest) -> Option<ErrorCode> {
     if !matches!(request.acks, -1..=1) {
         return Some(ErrorCode::InvalidRequiredAcks);
     }
@@ -83,9 +76,14 @@ fn refusal(request: &ProduceRequest) -> Option<ErrorCode> {
         let batch = data.records.as_ref().and_then(first_batch);
         batch.is_some_and(|batch| batch.header.is_transactional())
     });
-    // Kafka takes a batch of nobody's transaction for one of somebody else's.
-    let nobodys = transactional && request.transactional_id.is_none();
-    nobodys.then_some(ErrorCode::TransactionalIdAuthorizationFailed)
+    if !transactional {
+        return None;
+    }
+    match &request.transactional_id {
+        Some(id) => context.may.transactional_id(id).err(),
+        // Kafka takes a batch of nobody's transaction for one of somebody else's.
+        None => Some(ErrorCode::TransactionalIdAuthorizationFailed),
+    }
 }
 
 fn append(
@@ -105,11 +103,13 @@ fn append(
     led.append(&blob, Origin::Client { guard, version })
 }
 
-fn rights(node: &Node, request: &ProduceRequest) -> Rights {
+fn rights(node: &Node, context: &RequestContext, request: &ProduceRequest) -> Rights {
     let mut rights = Rights::new();
     for topic in &request.topic_data {
+        let allowed = context.may.topic(&topic.name);
         for data in &topic.partition_data {
-            rights.insert((topic.name.clone(), data.index), writable(node, &topic.name, data.index));
+            let led = allowed.and_then(|()| writable(node, &topic.name, data.index));
+            rights.insert((topic.name.clone(), data.index), led);
         }
     }
     rights
@@ -154,12 +154,14 @@ async fn verify(
         }
     }
     let Some(header) = identity else { return Verified::new() };
-    let added = ask_coordinator(node, api_version, transactional_id, &header, topics).await;
+    let verify_only = api_version < FIRST_VERSION_2;
+    let identity =
+        Identity { producer_id: ProducerId(header.producer_id), epoch: ProducerEpoch(header.producer_epoch) };
+    let added = participation::ask(node, Question { transactional_id, identity, verify_only }, topics).await;
     let code_of = |key: &Place| match &added {
         Ok(codes) => codes.get(key).copied().unwrap_or(Some(ErrorCode::UnknownServerError)),
         Err(code) => Some(*code),
     };
-    let verify_only = api_version < FIRST_VERSION_2;
     let judge = |(key, guard)| {
         let verdict = match code_of(&key) {
             None => Ok(guard),
@@ -172,43 +174,6 @@ async fn verify(
 
 fn first_batch(blob: &Bytes) -> Option<RawBatch> {
     records::split(blob.clone()).next()?.ok()
-}
-
-async fn ask_coordinator(
-    node: &Node,
-    api_version: i16,
-    transactional_id: &TransactionalId,
-    header: &BatchHeader,
-    topics: BTreeMap<TopicName, Vec<i32>>,
-) -> Result<BTreeMap<Place, Option<ErrorCode>>, ErrorCode> {
-    let coordinator = node.cluster.transaction_coordinator(transactional_id);
-    let coordinator = coordinator.ok_or(ErrorCode::CoordinatorNotAvailable)?;
-    let topics = topics.into_iter().map(|(name, partitions)| {
-        AddPartitionsToTxnTopic::default().with_name(name).with_partitions(partitions)
-    });
-    let transaction = AddPartitionsToTxnTransaction::default()
-        .with_transactional_id(transactional_id.clone())
-        .with_producer_id(messages::ProducerId(header.producer_id))
-        .with_producer_epoch(header.producer_epoch)
-        .with_verify_only(api_version < FIRST_VERSION_2)
-        .with_topics(topics.collect());
-    let request = AddPartitionsToTxnRequest::default().with_transactions(vec![transaction]);
-    let response = node.peers.call(coordinator, request, ADD_PARTITIONS_VERSION).await;
-    response.map(|response| codes(&response)).map_err(|error| {
-        tracing::warn!(transactional_id = transactional_id.as_str(), %error, "the transaction coordinator gave no answer");
-        error.code()
-    })
-}
-
-fn codes(response: &AddPartitionsToTxnResponse) -> BTreeMap<Place, Option<ErrorCode>> {
-    let mut codes = BTreeMap::new();
-    for topic in response.results_by_transaction.iter().flat_map(|one| &one.topic_results) {
-        for result in &topic.results_by_partition {
-            let code = ErrorCode::try_from_code(result.partition_error_code);
-            codes.insert((topic.name.clone(), result.partition_index), code);
-        }
-    }
-    codes
 }
 
 /// What a producer is told when the coordinator refuses: only codes that Produce may answer with.

@@ -7,7 +7,9 @@ use sharestream_wire::messages::share_fetch::{ShareFetchRequest, ShareFetchRespo
 use sharestream_wire::messages::share_txn_outcome::{ShareTxnOutcomeRequest, ShareTxnOutcomeResponse};
 use sharestream_wire::txn_share_acknowledge::{TxnShareAcknowledgeRequest, TxnShareAcknowledgeResponse};
 
+mod acls;
 mod admin;
+mod groups;
 mod records;
 mod share_state;
 
@@ -33,8 +35,13 @@ macro_rules! whole {
 whole! {
     ListGroupsRequest => ListGroupsResponse,
     ApiVersionsRequest => ApiVersionsResponse,
+    SaslHandshakeRequest => SaslHandshakeResponse,
+    SaslAuthenticateRequest => SaslAuthenticateResponse,
     EndTxnRequest => EndTxnResponse,
+    AddOffsetsToTxnRequest => AddOffsetsToTxnResponse,
+    OffsetDeleteRequest => OffsetDeleteResponse,
     UpdateFeaturesRequest => UpdateFeaturesResponse,
+    DescribeAclsRequest => DescribeAclsResponse,
     DescribeClusterRequest => DescribeClusterResponse,
     ListTransactionsRequest => ListTransactionsResponse,
     ShareGroupHeartbeatRequest => ShareGroupHeartbeatResponse,

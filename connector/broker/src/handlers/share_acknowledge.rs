@@ -8,7 +8,9 @@ use sharestream_wire::messages::share_acknowledge::{
 };
 
 use super::RequestContext;
-use super::share_fetch::{Acks, FIRST_VERSION_WITH_RENEWAL, admit_renewals, code_of_session, leader_hint};
+use super::share_fetch::{
+    Acks, FIRST_VERSION_WITH_RENEWAL, admit_renewals, admit_topics, code_of_session, leader_hint,
+};
 use crate::error::{ErrorCode, code_of};
 use crate::node::Node;
 use crate::share::durable::ShareKey;
@@ -28,6 +30,9 @@ pub(super) async fn handle(
     let (Some(group), Some(member)) = (request.group_id.as_deref(), request.member_id.as_deref()) else {
         return failed(ErrorCode::InvalidRequest);
     };
+    if let Err(code) = context.may.group(group) {
+        return failed(code);
+    }
     let manager = &node.share.manager;
     let settings = node.cluster.group_settings(group);
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
@@ -35,7 +40,9 @@ pub(super) async fn handle(
         return failed(ErrorCode::InvalidRequest);
     }
     let announced = context.version >= FIRST_VERSION_WITH_RENEWAL && request.is_renew_ack;
-    let (acks, refused) = admit_renewals(acks_of(&request, &session.group), announced, &settings);
+    let (acks, mut refused) = admit_topics(node, context, acks_of(&request, &session.group));
+    let (acks, unannounced) = admit_renewals(acks, announced, &settings);
+    refused.extend(unannounced);
     let epoch = request.share_session_epoch;
     let admitted = manager.sessions().admit(&session, context.connection, epoch, SessionUse::Acknowledge);
     let admitted = match admitted {

@@ -46,6 +46,9 @@ pub(super) async fn handle(
     if member.is_empty() {
         return failed(ErrorCode::InvalidRequest);
     }
+    if let Err(code) = context.may.group(group) {
+        return failed(code);
+    }
     let session = SessionKey { group: Arc::from(group), member: MemberId::new(member) };
     let settings = node.cluster.group_settings(group);
     match fetch(node, context, &request, &session, &settings).await {
@@ -76,11 +79,10 @@ async fn fetch(
     settings: &GroupSettings,
 ) -> Result<Answers, ErrorCode> {
     let manager = &node.share.manager;
-    let (acks, refused) = admit_renewals(
-        acks_of(request, &session.group),
-        context.version >= FIRST_VERSION_WITH_RENEWAL && request.is_renew_ack,
-        settings,
-    );
+    let (acks, mut refused) = admit_topics(node, context, acks_of(request, &session.group));
+    let (acks, unannounced) =
+        admit_renewals(acks, context.version >= FIRST_VERSION_WITH_RENEWAL && request.is_renew_ack, settings);
+    refused.extend(unannounced);
     check_sizes(request)?;
     let purpose = SessionUse::Fetch { acknowledges: !acks.is_empty() || !refused.is_empty() };
     let (admitted, partitions) = {
@@ -115,14 +117,13 @@ async fn fetch(
     if request.is_renew_ack || request.max_records <= 0 {
         return Ok(answers);
     }
-    let keys = partitions.iter().map(|(topic_id, partition)| ShareKey {
-        group: Arc::clone(&session.group),
-        topic_id: *topic_id,
-        partition: *partition,
+    let mut leaders = Vec::with_capacity(partitions.len());
+    let loaded = partitions.iter().map(|(topic_id, partition)| async move {
+        context.may_topic_id(node, *topic_id)?;
+        let group = Arc::clone(&session.group);
+        manager.leader(node, &ShareKey { group, topic_id: *topic_id, partition: *partition }).await
     });
-    let keys: Vec<ShareKey> = keys.collect();
-    let mut leaders = Vec::with_capacity(keys.len());
-    let loaded = futures::future::join_all(keys.iter().map(|key| manager.leader(node, key))).await;
+    let loaded = futures::future::join_all(loaded).await;
     for (partition, leader) in partitions.iter().zip(loaded) {
         match leader {
             Ok(leader) => leaders.push(leader),
@@ -148,6 +149,24 @@ fn check_sizes(request: &ShareFetchRequest) -> Result<(), ErrorCode> {
 
 /// Acknowledgements by share partition.
 pub(super) type Acks<'a> = Vec<(ShareKey, Vec<AckBatch<'a>>)>;
+
+/// Takes out the partitions of topics that may not be read (TOPIC_AUTHORIZATION_FAILED).
+pub(super) fn admit_topics<'a>(
+    node: &Node,
+    context: &RequestContext,
+    acks: Acks<'a>,
+) -> (Acks<'a>, Vec<(SessionPartition, ErrorCode)>) {
+    let mut refused = Vec::new();
+    let mut admitted = acks;
+    admitted.retain(|(key, _)| match context.may_topic_id(node, key.topic_id) {
+        Ok(()) => true,
+        Err(code) => {
+            refused.push(((key.topic_id, key.partition), code));
+            false
+        }
+    });
+    (admitted, refused)
+}
 
 /// Takes out the partitions that renew where they may not: the request did not announce it (INVALID_REQUEST), or the
 /// group forbids it (INVALID_RECORD_STATE).

@@ -7,8 +7,10 @@ use kafka_protocol::messages::share_group_describe_response::{
     Assignment, DescribedGroup, Member, TopicPartitions,
 };
 use kafka_protocol::messages::{GroupId, ShareGroupDescribeRequest, ShareGroupDescribeResponse, TopicName};
+use kafka_protocol::protocol::StrBytes;
 
 use super::RequestContext;
+use crate::access::Resource;
 use crate::error::ErrorCode;
 use crate::group::assignor::{self, AssignedTopic};
 use crate::group::share_group::ShareGroup;
@@ -17,18 +19,38 @@ use crate::node::Node;
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: ShareGroupDescribeRequest,
 ) -> ShareGroupDescribeResponse {
     let describe = |id: GroupId| {
         let described = DescribedGroup::default().with_group_id(id.clone());
-        let found = match id.is_empty() {
+        let described = match request.include_authorized_operations && context.may.group(&id).is_ok() {
+            true => described.with_authorized_operations(context.may.operations(&Resource::group(&id))),
+            false => described,
+        };
+        let found = context.may.group(&id).and_then(|()| match id.is_empty() {
             true => Err(ErrorCode::InvalidGroupId),
             false => node.share.groups.with_group(node, &id, |group| describe_group(&described, group)),
-        };
-        found.unwrap_or_else(|code| described.with_error_code(code.code()))
+        });
+        match found {
+            Ok(group) => without_hidden_topics(context, group),
+            Err(code) => described.with_error_code(code.code()),
+        }
     };
     ShareGroupDescribeResponse::default().with_groups(request.group_ids.into_iter().map(describe).collect())
+}
+
+/// A group with a topic that the caller may not describe is not described, as in Kafka.
+fn without_hidden_topics(context: &RequestContext, group: DescribedGroup) -> DescribedGroup {
+    let mut topics = group.members.iter().flat_map(|member| &member.assignment.topic_partitions);
+    if topics.all(|topic| context.may.topic(&topic.topic_name).is_ok()) {
+        return group;
+    }
+    let text = "The group has described topic(s) that the client is not authorized to describe.";
+    group
+        .with_error_code(ErrorCode::TopicAuthorizationFailed.code())
+        .with_error_message(Some(StrBytes::from_static_str(text)))
+        .with_members(Vec::new())
 }
 
 fn describe_group(described: &DescribedGroup, group: &ShareGroup) -> DescribedGroup {

@@ -26,7 +26,11 @@ pub(super) async fn handle(
         client_id: context.client_id.clone().unwrap_or_default(),
     };
     let response = ShareGroupHeartbeatResponse::default();
-    match node.share.groups.heartbeat(node, &group, heartbeat, &settings) {
+    // Who may not describe one of its topics does not become a member for the others.
+    let mut subscribed = heartbeat.topics.iter().flatten();
+    let allowed =
+        context.may.group(&group).and_then(|()| subscribed.try_for_each(|topic| context.may.topic(topic)));
+    match allowed.and_then(|()| node.share.groups.heartbeat(node, &group, heartbeat, &settings)) {
         Err(code) => response.with_error_code(code.code()),
         Ok(reply) => {
             let assignment = reply.assignment.map(|topics| {

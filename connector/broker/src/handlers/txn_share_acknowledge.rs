@@ -43,11 +43,11 @@ struct Stage<'a> {
 
 pub(super) async fn handle(
     node: &Arc<Node>,
-    _context: &RequestContext,
+    context: &RequestContext,
     request: TxnShareAcknowledgeRequest,
 ) -> TxnShareAcknowledgeResponse {
     let began = node.env.clock.now();
-    let staged = stage(node, &request).await;
+    let staged = stage(node, context, &request).await;
     node.metrics.stage_answered(node.env.clock.now() - began);
     match staged {
         Ok(stages) => respond(stages),
@@ -60,12 +60,15 @@ pub(super) async fn handle(
 
 async fn stage<'a>(
     node: &Arc<Node>,
+    context: &RequestContext,
     request: &'a TxnShareAcknowledgeRequest,
 ) -> Result<Vec<Stage<'a>>, ErrorCode> {
     let transactional_id = request.transactional_id.as_deref().unwrap_or_default();
     if transactional_id.is_empty() || request.group_id.is_empty() || request.member_id.is_empty() {
         return Err(ErrorCode::InvalidRequest);
     }
+    context.may.transactional_id(transactional_id)?;
+    context.may.group(&request.group_id)?;
     let session =
         SessionKey { group: Arc::from(&*request.group_id), member: MemberId::new(&request.member_id) };
     let producer = (ProducerId(request.producer_id), ProducerEpoch(request.producer_epoch));
@@ -74,7 +77,10 @@ async fn stage<'a>(
     let mut stages = stages_of(request, &session.group);
     let mut state_partitions = BTreeSet::new();
     for stage in &mut stages {
-        let checked = check(node, stage, &session.member, producer).await;
+        let checked = match context.may_topic_id(node, stage.key.topic_id) {
+            Ok(()) => check(node, stage, &session.member, producer).await,
+            Err(code) => Err(code),
+        };
         match checked
             .and_then(|()| state_partition(node, &stage.key).ok_or(ErrorCode::CoordinatorNotAvailable))
         {

@@ -1,6 +1,7 @@
 //! WriteTxnMarkers: a coordinator tells this leader how transactions ended (KIP-98).
 //!
-//! For `__share_group_state` the share coordinator resolves what is pending before this answers (KIP-1289).
+//! For `__share_group_state` the share coordinator resolves what is pending before this answers (KIP-1289), for
+//! `__consumer_offsets` the group coordinator (KIP-98).
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use kafka_protocol::messages::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
 use sharestream_base::ids::{PartitionIndex, ProducerEpoch, ProducerId};
 
 use super::RequestContext;
-use crate::cluster::SHARE_STATE_TOPIC;
+use crate::cluster::{GROUP_TOPIC, SHARE_STATE_TOPIC};
 use crate::error::{ErrorCode, code_of};
 use crate::log::Marker;
 use crate::node::Node;
@@ -67,6 +68,9 @@ async fn write_partition(
         // Pending entries are plain records that later ones replace: the log needs no control batch.
         let Marker { producer_id, producer_epoch, commit, .. } = marker;
         return node.share.complete_transaction(node, index, producer_id, producer_epoch, commit).await;
+    }
+    if topic == GROUP_TOPIC {
+        return node.offsets.complete_transaction(node, index, &marker);
     }
     partition.append_marker(&marker, node.env.clock.wall_ms()).map(|_| ())
 }

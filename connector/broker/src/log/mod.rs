@@ -15,7 +15,7 @@ mod store;
 pub(crate) use aborted::AbortedTransaction;
 pub(crate) use partition::{Led, Partition, Place, Stored, TimestampOffset, TimestampQuery};
 pub(crate) use partition_log::{
-    AppendInfo, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, TransactionVersion,
+    AppendInfo, EpochEnd, Isolation, LogEnds, Marker, Origin, PartitionLog, ReadInfo, TransactionVersion,
 };
 pub(crate) use producer_state::{ProducerSummary, VerificationGuard};
 pub(crate) use settings::LogSettings;

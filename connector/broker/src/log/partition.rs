@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use sharestream_base::ids::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
+use sharestream_base::ids::{
+    LeaderEpoch, NodeId, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
+};
 use sharestream_base::watch;
 use sharestream_wire::records::RawBatch;
 
 use super::partition_log::{
-    AppendDecision, AppendInfo, Isolation, LogEnds, Marker, MarkerDecision, NewBatches, Origin, PartitionLog,
-    ReadInfo, TransactionVersion, split_checked,
+    AppendDecision, AppendInfo, EpochEnd, Isolation, LogEnds, Marker, MarkerDecision, NewBatches, Origin,
+    PartitionLog, ReadInfo, TransactionVersion, split_checked,
 };
 use super::producer_state::{ProducerSummary, VerificationGuard};
 use super::settings::LogSettings;
@@ -270,6 +272,22 @@ impl Led {
         self.leadership.epoch
     }
 
+    /// Compares the leader epoch that a client knows, -1 when it knows none. Errors: FENCED_LEADER_EPOCH,
+    /// UNKNOWN_LEADER_EPOCH.
+    pub(crate) fn check_known_epoch(&self, known: LeaderEpoch) -> Result<(), ErrorCode> {
+        match known {
+            LeaderEpoch(-1) => Ok(()),
+            known if known < self.epoch() => Err(ErrorCode::FencedLeaderEpoch),
+            known if known > self.epoch() => Err(ErrorCode::UnknownLeaderEpoch),
+            _same => Ok(()),
+        }
+    }
+
+    /// See [`PartitionLog::end_of_epoch`]. Errors: NOT_LEADER_OR_FOLLOWER.
+    pub(crate) fn end_of_epoch(&self, asked: LeaderEpoch) -> Result<Option<EpochEnd>, ErrorCode> {
+        Ok(self.lock_led()?.log.end_of_epoch(asked, self.epoch()))
+    }
+
     /// True while the right holds.
     pub(crate) fn is_current(&self) -> bool {
         self.partition.leadership() == self.leadership
@@ -329,6 +347,17 @@ impl Led {
         version: TransactionVersion,
     ) -> Result<Option<VerificationGuard>, ErrorCode> {
         Ok(self.lock_led()?.log.verification_guard(batch, version))
+    }
+
+    /// The guard for offsets that a producer stages, when that needs the coordinator's word; `None` when it needs none.
+    /// Errors: NOT_LEADER_OR_FOLLOWER.
+    pub(crate) fn staging_guard(
+        &self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        version: TransactionVersion,
+    ) -> Result<Option<VerificationGuard>, ErrorCode> {
+        Ok(self.lock_led()?.log.staging_guard(producer_id, epoch, version))
     }
 
     /// Deletes records below `offset`, but none at or above the last stable offset; gives the ends after it. Errors:

@@ -4,7 +4,7 @@
 //! the oldest open transaction, or the high watermark.
 
 use bytes::{Bytes, BytesMut};
-use sharestream_base::ids::{Offset, ProducerEpoch, ProducerId};
+use sharestream_base::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_wire::records::{self, RawBatch};
 
@@ -58,6 +58,13 @@ pub(crate) enum Origin {
     },
     /// A coordinator of this cluster that writes its state: any number of batches.
     Coordinator,
+    /// A group coordinator that writes what a producer staged: one batch, of no sequence.
+    TransactionalCoordinator {
+        /// For the first batch of a transaction on this partition.
+        guard: Option<VerificationGuard>,
+        /// Of the transaction.
+        version: TransactionVersion,
+    },
 }
 
 /// Where a batch is.
@@ -92,6 +99,15 @@ impl LogEnds {
             Isolation::ReadCommitted => self.last_stable_offset,
         }
     }
+}
+
+/// Where the records of a leader epoch end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochEnd {
+    /// The epoch, or the one before it when it has no records.
+    pub(crate) epoch: LeaderEpoch,
+    /// First offset behind them.
+    pub(crate) end: Offset,
 }
 
 /// What a read found.
@@ -241,9 +257,34 @@ impl PartitionLog {
         self.producers.needs_verification(&batch.header).then(|| self.producers.guard(&batch.header, version))
     }
 
+    /// See [`ProducerStates::staging_guard`].
+    pub(crate) fn staging_guard(
+        &mut self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        version: TransactionVersion,
+    ) -> Option<VerificationGuard> {
+        self.producers.staging_guard(producer_id, epoch, version)
+    }
+
     /// Forgets what producers are about to be verified for: guards given so far fit no more.
     pub(crate) fn forget_guards(&mut self) {
         self.producers.forget_guards();
+    }
+
+    /// Where the records of a leader epoch end, or those of the one before when it has none; none for an epoch that was
+    /// not yet. `current` is the epoch that writes now.
+    pub(crate) fn end_of_epoch(&self, asked: LeaderEpoch, current: LeaderEpoch) -> Option<EpochEnd> {
+        let end = self.ends().high_watermark;
+        if asked == LeaderEpoch(-1) || asked > current {
+            return None;
+        }
+        if asked == current {
+            return Some(EpochEnd { epoch: current, end });
+        }
+        let (last, next) = self.store.around_epoch(asked.0);
+        let epoch = last.map_or(asked, |batch| LeaderEpoch(batch.header.partition_leader_epoch));
+        Some(EpochEnd { epoch, end: next.map_or(end, |batch| Offset(batch.header.base_offset)) })
     }
 
     /// True when these batches belong into a new segment.
@@ -325,7 +366,7 @@ pub(crate) fn split_checked(
         Origin::Client { .. } if batches.len() != 1 || batches.iter().any(|one| one.header.is_control()) => {
             Err(ErrorCode::InvalidRecord)
         }
-        Origin::Client { .. } | Origin::Coordinator => Ok(batches),
+        Origin::Client { .. } | Origin::Coordinator | Origin::TransactionalCoordinator { .. } => Ok(batches),
     }
 }
 

@@ -136,7 +136,7 @@ fn sequence_after(sequence: i32, count: i32) -> i32 {
 
 impl ProducerStates {
     /// Decides on a batch of a producer (`producer_id >= 0`). `guard` is needed for the first batch of a
-    /// transaction on this partition.
+    /// transaction on this partition. Only what is written `in_sequence` is checked for repeats and gaps.
     ///
     /// Errors: INVALID_PRODUCER_EPOCH (an older incarnation, or one that a marker has ended), OUT_OF_ORDER_SEQUENCE,
     /// INVALID_TXN_STATE (transactional without a fitting guard, or not transactional amid a transaction).
@@ -144,6 +144,7 @@ impl ProducerStates {
         &self,
         header: &BatchHeader,
         guard: Option<VerificationGuard>,
+        in_sequence: bool,
     ) -> Result<Verdict, ErrorCode> {
         let producer_id = ProducerId(header.producer_id);
         let known = self.producers.get(&producer_id);
@@ -151,14 +152,16 @@ impl ProducerStates {
             if epoch_of(header) < known.epoch {
                 return Err(ErrorCode::InvalidProducerEpoch);
             }
-            if let Some(duplicate) = known.duplicate_of(header) {
+            if let Some(duplicate) = known.duplicate_of(header).filter(|_| in_sequence) {
                 if is_planted(Bug::RepeatedBatchAppended) {
                     return Ok(Verdict::Append);
                 }
                 let Appended { base_offset, last_offset, .. } = duplicate;
                 return Ok(Verdict::Duplicate { base_offset, last_offset });
             }
-            known.check_sequence(header)?;
+            if in_sequence {
+                known.check_sequence(header)?;
+            }
         }
         let open = known.is_some_and(|known| known.open.is_some() && known.epoch == epoch_of(header));
         let verified = guard.is_some() && guard == self.guards.get(&producer_id).copied();
@@ -182,7 +185,30 @@ impl ProducerStates {
 
     /// The guard for a batch that is about to be verified; the same one until a marker ends it.
     pub(crate) fn guard(&mut self, header: &BatchHeader, version: TransactionVersion) -> VerificationGuard {
-        let (producer_id, epoch) = (ProducerId(header.producer_id), epoch_of(header));
+        self.guard_of(ProducerId(header.producer_id), epoch_of(header), version)
+    }
+
+    /// The guard for offsets that a producer stages through its group's coordinator; `None` when they need no word of
+    /// the transaction coordinator: the transaction is open here, or its producer is fenced.
+    pub(crate) fn staging_guard(
+        &mut self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        version: TransactionVersion,
+    ) -> Option<VerificationGuard> {
+        let needed = self.producers.get(&producer_id).is_none_or(|known| {
+            let open = known.open.is_some() && known.epoch == epoch;
+            !(open || epoch < known.epoch)
+        });
+        needed.then(|| self.guard_of(producer_id, epoch, version))
+    }
+
+    fn guard_of(
+        &mut self,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        version: TransactionVersion,
+    ) -> VerificationGuard {
         match self.guards.get(&producer_id) {
             Some(guard) if guard.epoch == epoch && guard.version == version => *guard,
             Some(_) | None => {

@@ -54,6 +54,12 @@ impl BatchStore {
         self.batches.iter().rev().max_by_key(|batch| batch.header.max_timestamp)
     }
 
+    /// The last batch of a leader epoch up to `epoch`, and the first one of a later epoch.
+    pub(crate) fn around_epoch(&self, epoch: i32) -> (Option<&RawBatch>, Option<&RawBatch>) {
+        let next = self.batches.partition_point(|batch| batch.header.partition_leader_epoch <= epoch);
+        (next.checked_sub(1).and_then(|last| self.batches.get(last)), self.batches.get(next))
+    }
+
     /// Drops batches that end before `offset`.
     pub(crate) fn drop_before(&mut self, offset: Offset) {
         while let Some(first) = self.batches.front() {

@@ -34,11 +34,13 @@ pub(crate) async fn describe(node: &Node, key: &ShareKey) -> Result<DurableShare
     read_state(node, key, LeaderEpoch(-1)).await
 }
 
-/// Errors: NOT_COORDINATOR, NON_EMPTY_GROUP (offsets of a group in use are its members' business).
+/// Errors: NOT_COORDINATOR, NON_EMPTY_GROUP (offsets of a group in use are its members' business), GROUP_ID_NOT_FOUND (a
+/// consumer group).
 pub(crate) fn check_unused(node: &Node, group: &str) -> Result<(), ErrorCode> {
     check_coordinator(node, group)?;
     match node.share.groups.with_group(node, group, |group| group.members().is_empty()) {
         Ok(false) => Err(ErrorCode::NonEmptyGroup),
+        Err(_) if node.offsets.has_group(node, group)? => Err(ErrorCode::GroupIdNotFound),
         Ok(true) | Err(_) => Ok(()),
     }
 }

@@ -38,3 +38,20 @@ fn bad_names_and_counts_are_refused() {
         assert_eq!(create(&topics, "t", partitions).unwrap_err(), ErrorCode::InvalidPartitions);
     }
 }
+
+#[test]
+fn the_log_of_groups_of_an_older_build_is_compacted_from_now_on_and_settings_of_users_stay() {
+    let nodes = [NodeId(1)];
+    let policy = |topics: &Topics| {
+        let topic = topics.by_name(GROUP_TOPIC).unwrap();
+        topic.configs().get("cleanup.policy").cloned()
+    };
+    let topics = topics();
+    create(&topics, GROUP_TOPIC, 2).unwrap();
+    topics.create_internal(&BrokerConfig::default(), &nodes);
+    assert_eq!(policy(&topics).as_deref(), Some("compact"));
+    let own = TopicConfigs::from([("cleanup.policy".to_owned(), "delete".to_owned())]);
+    topics.set_configs(&topics.by_name(GROUP_TOPIC).unwrap(), own).unwrap();
+    topics.create_internal(&BrokerConfig::default(), &nodes);
+    assert_eq!(policy(&topics).as_deref(), Some("delete"));
+}

@@ -7,6 +7,7 @@ use sharestream_base::ids::NodeId;
 use sharestream_base::{Env, ErrorKind};
 use sharestream_broker::{Broker, BrokerConfig, FsyncPolicy, RunningBroker};
 
+use crate::raw::offsets::STAGE_V2;
 use crate::raw::{Client, READ_COMMITTED, READ_UNCOMMITTED, batch};
 use crate::share::{Cluster, Connection};
 
@@ -74,7 +75,7 @@ async fn staged_acknowledgements_and_settings_of_groups_are_there_again() {
     let env = Env::system();
     let broker = Broker::builder(env.clone()).config(config).start().await.unwrap();
     let admin = Connection::open(broker.address(), &env).await;
-    let mut cluster = Cluster { env: env.clone(), broker, admin, topic_id };
+    let mut cluster = Cluster { env: env.clone(), broker, admin, topic_id, user: None };
     let mut bob = cluster.member("bob").await;
     let fetched = bob.fetch_full(&[], LONG).await;
     assert_eq!(fetched.acquisition_lock_timeout_ms, 7_000);
@@ -92,6 +93,40 @@ async fn staged_acknowledgements_and_settings_of_groups_are_there_again() {
         clock.sleep(Duration::from_millis(5)).await;
     }
     cluster.broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn offsets_of_groups_are_there_again_and_staged_ones_wait_for_their_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = start(folder.path(), 3).await;
+    let mut client = Client::connect(&Env::system(), broker.address()).await;
+    assert_eq!(client.create_topic("t", 2).await, 0);
+    let coordinator = broker.cluster().leader("__consumer_offsets", broker.cluster().group_partition("g"));
+    let coordinator = broker.cluster().address(coordinator.unwrap()).unwrap();
+    let mut groups = Client::connect(&Env::system(), &coordinator).await;
+    let coordinator =
+        broker.cluster().leader("__transaction_state", broker.cluster().transaction_partition("tx"));
+    let coordinator = broker.cluster().address(coordinator.unwrap()).unwrap();
+    let producer = Client::connect(&Env::system(), &coordinator).await.init(Some("tx")).await.unwrap();
+    assert_eq!(groups.commit_offset("g", 0, 3).await, 0);
+    assert_eq!(groups.commit_offset("g", 1, 4).await, 0);
+    assert_eq!(groups.stage_offset(STAGE_V2, ("tx", producer), "g", 0, 7).await, 0);
+    let views = broker.cluster().consumer_offsets();
+    broker.shutdown().await;
+
+    for round in 0..2 {
+        let broker = start(folder.path(), 1).await;
+        let mut client = Client::connect(&Env::system(), broker.address()).await;
+        if round == 0 {
+            assert_eq!(broker.cluster().consumer_offsets(), views);
+            assert_eq!(client.offset("g", 0, true).await, Err(88), "UNSTABLE_OFFSET_COMMIT");
+            assert_eq!(client.offset("g", 0, false).await, Ok(3));
+            client.end(5, "tx", producer, true).await.unwrap();
+        }
+        assert_eq!(client.stable_offset("g").await, 7);
+        assert_eq!(client.offset("g", 1, true).await, Ok(4));
+        broker.shutdown().await;
+    }
 }
 
 #[tokio::test]

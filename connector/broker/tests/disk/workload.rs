@@ -8,6 +8,8 @@ use sharestream_base::{Env, HostPort};
 use super::raw::{Client, READ_COMMITTED, batch};
 
 pub(crate) const PARTITIONS: i32 = 2;
+/// Each transaction stages its number as this group's offset.
+const GROUP: &str = "readers";
 
 /// What was begun and what was answered.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +39,7 @@ pub(crate) async fn run(env: Env, address: HostPort, shared: Shared) {
             let produced = client.produce(12, Some("tx"), partition, records).await;
             assert_eq!(produced.error_code, 0);
         }
+        assert_eq!(client.stage_patiently(("tx", producer), GROUP, i64::from(number)).await, 0);
         producer = client.end(5, "tx", producer, commit).await.unwrap();
         let mut answered = shared.lock().unwrap();
         let set = if commit { &mut answered.committed } else { &mut answered.aborted };
@@ -56,6 +59,8 @@ pub(crate) async fn check(env: &Env, address: &HostPort, answered: &Answered) {
         seen.push(numbers);
     }
     assert_eq!(seen[0], seen[1], "a transaction is in one partition and not in the other");
+    let last = seen[0].last().map_or(-1, |number| i64::from(*number));
+    assert_eq!(client.offset(GROUP, 0, true).await, Ok(last), "a group is not where its last transaction is");
     let lost: Vec<_> = answered.committed.difference(&seen[0]).collect();
     assert!(lost.is_empty(), "answered commits are lost: {lost:?}");
     assert!(answered.aborted.is_disjoint(&seen[0]), "an answered abort became a commit");

@@ -13,5 +13,6 @@ mod cluster;
 mod groups;
 mod handles;
 mod leaders;
+mod offsets;
 mod staged;
 mod transactions;

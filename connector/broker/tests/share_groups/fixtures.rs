@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::describe_share_group_offsets_request::{
     DescribeShareGroupOffsetsRequestGroup, DescribeShareGroupOffsetsRequestTopic,
@@ -11,11 +11,12 @@ use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsRe
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
     CreateTopicsRequest, DescribeShareGroupOffsetsRequest, EndTxnRequest, GroupId,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, ProduceRequest, ShareGroupHeartbeatRequest,
-    TopicName, TransactionalId,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, ProduceRequest, SaslAuthenticateRequest,
+    SaslHandshakeRequest, ShareGroupHeartbeatRequest, TopicName, TransactionalId,
 };
 use kafka_protocol::protocol::Request;
 use sharestream_base::{BoxIo, Env, HostPort};
+use sharestream_broker::access::Principal;
 use sharestream_broker::{Broker, BrokerConfig, RunningBroker};
 use sharestream_wire::frame::{self, FrameDecoder};
 use sharestream_wire::messages::AcknowledgementBatch;
@@ -46,6 +47,23 @@ impl Connection {
     pub(crate) async fn open(address: &HostPort, env: &Env) -> Self {
         let io = env.network.connect(address).await.unwrap();
         Connection { io, buffer: BytesMut::new(), correlation_id: 0 }
+    }
+
+    /// Opens one and says by SASL PLAIN who it is; the password is the name with `-secret` behind.
+    pub(crate) async fn open_as(address: &HostPort, env: &Env, user: &str) -> Self {
+        let mut connection = Self::open(address, env).await;
+        let handshake = SaslHandshakeRequest::default().with_mechanism("PLAIN".into());
+        assert_eq!(connection.call(handshake, 1).await.error_code, 0);
+        let message = Bytes::from(format!("\0{user}\0{user}-secret"));
+        let authenticate = SaslAuthenticateRequest::default().with_auth_bytes(message);
+        let answer = connection.call(authenticate, 2).await;
+        assert_eq!(answer.error_code, 0, "{:?}", answer.error_message);
+        connection
+    }
+
+    /// True when the broker has closed it.
+    pub(crate) async fn is_closed(&mut self) -> bool {
+        matches!(self.io.read_buf(&mut self.buffer).await, Ok(0) | Err(_))
     }
 
     pub(crate) async fn send<R: Request>(&mut self, request: &R, version: i16) {
@@ -82,6 +100,8 @@ pub(crate) struct Cluster {
     pub(crate) broker: RunningBroker,
     pub(crate) admin: Connection,
     pub(crate) topic_id: Uuid,
+    /// Who members and producers are, where that matters.
+    pub(crate) user: Option<&'static str>,
 }
 
 impl Cluster {
@@ -92,7 +112,29 @@ impl Cluster {
     pub(crate) async fn start_with(config: BrokerConfig, partitions: i32, configs: &[(&str, &str)]) -> Self {
         let env = Env::system();
         let broker = Broker::builder(env.clone()).config(config).start().await.unwrap();
-        let mut admin = Connection::open(broker.address(), &env).await;
+        let admin = Connection::open(broker.address(), &env).await;
+        Self::set_up(env, broker, admin, partitions, configs, None).await
+    }
+
+    /// A broker with the users `admin`, who may do everything, and `worker`, who may do nothing yet; members and
+    /// producers are `worker`.
+    pub(crate) async fn start_secured(config: BrokerConfig, partitions: i32) -> Self {
+        let env = Env::system();
+        let users = [("admin", "admin-secret"), ("worker", "worker-secret")];
+        let builder = Broker::builder(env.clone()).config(config).users(users);
+        let broker = builder.super_user(Principal::user("admin")).start().await.unwrap();
+        let admin = Connection::open_as(broker.address(), &env, "admin").await;
+        Self::set_up(env, broker, admin, partitions, &[], Some("worker")).await
+    }
+
+    async fn set_up(
+        env: Env,
+        broker: RunningBroker,
+        mut admin: Connection,
+        partitions: i32,
+        configs: &[(&str, &str)],
+        user: Option<&'static str>,
+    ) -> Self {
         let topic = CreatableTopic::default()
             .with_name(TopicName(TOPIC.into()))
             .with_num_partitions(partitions)
@@ -102,7 +144,7 @@ impl Cluster {
             .await;
         assert_eq!(created.topics[0].error_code, 0);
         let topic_id = created.topics[0].topic_id;
-        let mut cluster = Cluster { env, broker, admin, topic_id };
+        let mut cluster = Cluster { env, broker, admin, topic_id, user };
         cluster.alter_group(&[("share.auto.offset.reset", "earliest")]).await;
         cluster.alter_group(configs).await;
         cluster
@@ -113,12 +155,15 @@ impl Cluster {
         let env = Env::system();
         let broker = Broker::builder(env.clone()).config(config).start().await.unwrap();
         let admin = Connection::open(broker.address(), &env).await;
-        Cluster { env, broker, admin, topic_id: Uuid::nil() }
+        Cluster { env, broker, admin, topic_id: Uuid::nil(), user: None }
     }
 
     /// Another connection.
     pub(crate) async fn open(&self) -> Connection {
-        Connection::open(self.broker.address(), &self.env).await
+        match self.user {
+            Some(user) => Connection::open_as(self.broker.address(), &self.env, user).await,
+            None => Connection::open(self.broker.address(), &self.env).await,
+        }
     }
 
     pub(crate) async fn alter_group(&mut self, configs: &[(&str, &str)]) {
@@ -160,7 +205,7 @@ impl Cluster {
     }
 
     pub(crate) async fn member(&self, name: &str) -> Member {
-        let mut connection = Connection::open(self.broker.address(), &self.env).await;
+        let mut connection = self.open().await;
         let request = ShareGroupHeartbeatRequest::default()
             .with_group_id(GroupId(GROUP.into()))
             .with_member_id(name.to_owned().into())
@@ -180,7 +225,7 @@ impl Cluster {
     }
 
     pub(crate) async fn transaction(&self, id: &str, timeout: Duration) -> Transaction {
-        let mut connection = Connection::open(self.broker.address(), &self.env).await;
+        let mut connection = self.open().await;
         let request = InitProducerIdRequest::default()
             .with_transactional_id(Some(TransactionalId(id.to_owned().into())))
             .with_transaction_timeout_ms(i32::try_from(timeout.as_millis()).unwrap());
@@ -412,15 +457,22 @@ impl Transaction {
 
     /// Ends the transaction and takes the bumped epoch over.
     pub(crate) async fn end(&mut self, commit: bool) {
+        assert_eq!(self.try_end(commit).await, 0);
+    }
+
+    /// The same; gives the error code.
+    pub(crate) async fn try_end(&mut self, commit: bool) -> i16 {
         let request = EndTxnRequest::default()
             .with_transactional_id(TransactionalId(self.id.clone().into()))
             .with_producer_id(self.producer_id.into())
             .with_producer_epoch(self.producer_epoch)
             .with_committed(commit);
         let response = self.connection.call(request, 5).await;
-        assert_eq!(response.error_code, 0);
-        self.producer_id = response.producer_id.0;
-        self.producer_epoch = response.producer_epoch;
+        if response.error_code == 0 {
+            self.producer_id = response.producer_id.0;
+            self.producer_epoch = response.producer_epoch;
+        }
+        response.error_code
     }
 
     pub(crate) async fn produce(&mut self, partition: i32, count: usize, base_sequence: i32) -> i64 {

@@ -20,6 +20,7 @@ use super::session::{ProducerIdentity, SHORT_PAUSE};
 use crate::client::Client;
 use crate::cluster::Purpose;
 use crate::error::ErrorClass;
+use crate::security::Access;
 use crate::share::{AcknowledgeType, ShareAcknowledgements, ShareGroupMetadata};
 use crate::{Error, Result};
 
@@ -167,10 +168,8 @@ impl Staging<'_> {
             Ok(response) if response.error_code != 0 => {
                 let context =
                     format!("stage acknowledgements of group '{}' at broker {node}", self.metadata.group_id);
-                keys.first()
-                    .map(|key| (*key, Error::from_code(response.error_code, context)))
-                    .into_iter()
-                    .collect()
+                let error = self.needing_rights(Error::from_code(response.error_code, context), None);
+                keys.first().map(|key| (*key, error)).into_iter().collect()
             }
             Ok(response) => {
                 let mut codes: BTreeMap<PartitionKey, (i16, Option<String>)> = BTreeMap::new();
@@ -186,7 +185,7 @@ impl Staging<'_> {
                         Some((0, _)) => None,
                         Some((code, message)) => {
                             let error = Error::from_answer(*code, message.as_deref(), what(key));
-                            Some((*key, error.of_share_partition()))
+                            Some((*key, self.needing_rights(error.of_share_partition(), Some(key.0))))
                         }
                         None => {
                             Some((*key, Error::new(ErrorKind::Retry, format!("{}: not answered", what(key)))))
@@ -216,6 +215,22 @@ impl Staging<'_> {
         }
         // What of this leader did succeed is simply staged again with the rest: that is a success without a write.
         Ok(())
+    }
+
+    /// Names the right that a refusal by the brokers' ACLs asks for: a stage needs three (KIP-1289).
+    fn needing_rights(&self, error: Error, topic: Option<TopicId>) -> Error {
+        let topic = topic.and_then(|id| self.client.metadata().topic_by_id(id));
+        let access = match (error.code(), &topic) {
+            (Some(KafkaError::TRANSACTIONAL_ID_AUTHORIZATION_FAILED), _) => {
+                Access::transactional_id("Write", &self.identity.transactional_id)
+            }
+            (Some(KafkaError::GROUP_AUTHORIZATION_FAILED), _) => {
+                Access::group("Read", &self.metadata.group_id)
+            }
+            (Some(KafkaError::TOPIC_AUTHORIZATION_FAILED), Some(topic)) => Access::topic("Read", &topic.name),
+            (Some(_) | None, _) => return error,
+        };
+        self.client.refused(error, &access)
     }
 
     fn request(&self, keys: &[PartitionKey]) -> TxnShareAcknowledgeRequest {

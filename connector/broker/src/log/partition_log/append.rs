@@ -57,15 +57,18 @@ impl PartitionLog {
         leader_epoch: LeaderEpoch,
     ) -> Result<AppendDecision, ErrorCode> {
         let (guard, version) = match origin {
-            Origin::Client { guard, version } => (guard, version),
+            Origin::Client { guard, version } | Origin::TransactionalCoordinator { guard, version } => {
+                (guard, version)
+            }
             Origin::Coordinator => (None, TransactionVersion::V2),
         };
+        let in_sequence = !matches!(origin, Origin::TransactionalCoordinator { .. });
         let log_start = self.ends().log_start;
         let [first, ..] = batches.as_slice() else {
             return Err(ErrorCode::InvalidRecord);
         };
         if first.header.producer_id >= 0 {
-            match self.producers.check(&first.header, guard)? {
+            match self.producers.check(&first.header, guard, in_sequence)? {
                 Verdict::Append => {}
                 Verdict::Duplicate { base_offset, last_offset } => {
                     let info = AppendInfo { base_offset, last_offset, duplicate: true, log_start };

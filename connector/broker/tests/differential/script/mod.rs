@@ -1,7 +1,10 @@
 //! The script: every request in order, the same for both brokers.
 
+mod admin;
 mod data;
+mod group_offsets;
 mod membership;
+mod offset_requests;
 mod offsets;
 mod requests;
 mod sharing;
@@ -21,6 +24,8 @@ pub(crate) async fn play(mut play: Play) -> Vec<Step> {
     membership::play(p).await;
     sharing::play(p).await;
     offsets::play(p).await;
+    group_offsets::play(p).await;
+    admin::play(p).await;
     play.transcript()
 }
 

@@ -13,7 +13,7 @@ use super::membership::{heartbeat, join};
 use super::requests::*;
 use crate::play::Play;
 
-fn describe(group: &str, topics: Option<&[(&str, &[i32])]>) -> DescribeShareGroupOffsetsRequest {
+pub(crate) fn describe(group: &str, topics: Option<&[(&str, &[i32])]>) -> DescribeShareGroupOffsetsRequest {
     let topics = topics.map(|topics| {
         let topic = |(name, partitions): &(&str, &[i32])| RequestTopic {
             topic_name: text(name),
@@ -24,7 +24,7 @@ fn describe(group: &str, topics: Option<&[(&str, &[i32])]>) -> DescribeShareGrou
     DescribeShareGroupOffsetsRequest { groups: vec![RequestGroup { group_id: text(group), topics }] }
 }
 
-fn alter(group: &str, topic: &str, offsets: &[(i32, i64)]) -> AlterShareGroupOffsetsRequest {
+pub(crate) fn alter(group: &str, topic: &str, offsets: &[(i32, i64)]) -> AlterShareGroupOffsetsRequest {
     let partitions = offsets.iter().map(|(partition, offset)| {
         AlterShareGroupOffsetsRequestPartition::default()
             .with_partition_index(*partition)
@@ -36,7 +36,7 @@ fn alter(group: &str, topic: &str, offsets: &[(i32, i64)]) -> AlterShareGroupOff
     AlterShareGroupOffsetsRequest::default().with_group_id(GroupId(text(group))).with_topics(vec![topic])
 }
 
-fn delete(group: &str, topic: &str) -> DeleteShareGroupOffsetsRequest {
+pub(crate) fn delete(group: &str, topic: &str) -> DeleteShareGroupOffsetsRequest {
     let topic = DeleteShareGroupOffsetsRequestTopic::default().with_topic_name(topic_name(topic));
     DeleteShareGroupOffsetsRequest::default().with_group_id(GroupId(text(group))).with_topics(vec![topic])
 }

@@ -7,7 +7,7 @@ use kafka_protocol::messages::*;
 use super::requests::*;
 use crate::play::Play;
 
-const MINUTE_MS: i32 = 60_000;
+pub(crate) const MINUTE_MS: i32 = 60_000;
 
 pub(crate) async fn play(p: &mut Play) {
     let output = topic(p, "output", 2).await;
@@ -49,7 +49,7 @@ async fn find(p: &mut Play) {
     p.step("find coordinator of an unknown type", request, 6).await;
 }
 
-fn identity(answer: &Option<InitProducerIdResponse>) -> Producer {
+pub(crate) fn identity(answer: &Option<InitProducerIdResponse>) -> Producer {
     let answer = answer.as_ref().unwrap();
     Producer { id: answer.producer_id.0, epoch: answer.producer_epoch }
 }
@@ -97,7 +97,7 @@ async fn identities(p: &mut Play) {
 }
 
 /// Waits until the markers are written; no step.
-async fn rest(p: &mut Play, id: &str) {
+pub(crate) async fn rest(p: &mut Play, id: &str) {
     let request = describe_transactions(&[id]);
     let ended = |answer: &DescribeTransactionsResponse| {
         !answer.transaction_states[0].transaction_state.starts_with("Prepare")
@@ -105,7 +105,7 @@ async fn rest(p: &mut Play, id: &str) {
     p.quietly_until(&request, 0, ended).await;
 }
 
-fn successor(answer: &Option<EndTxnResponse>) -> Producer {
+pub(crate) fn successor(answer: &Option<EndTxnResponse>) -> Producer {
     let answer = answer.as_ref().unwrap();
     Producer { id: answer.producer_id.0, epoch: answer.producer_epoch }
 }

@@ -114,7 +114,7 @@ impl ShareConsumer {
         }
         for PartitionError { key, error, leader } in answer.errors {
             if !error.is_retriable() {
-                return Err(error);
+                return Err(self.client.refused(error, &Access::topic("Read", &name(key.0))));
             }
             tracing::debug!(%error, "partition could not be fetched");
             if error.class() == ErrorClass::RefreshMetadata {
