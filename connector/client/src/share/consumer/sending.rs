@@ -25,9 +25,9 @@ pub(super) enum Requests {
     Acknowledgements,
 }
 
-/// Longest wait of a fetch ahead. It must be short: an acknowledgement waits behind it, and where the lock window is
-/// full only acknowledgements make the next records available.
-const AHEAD_WAIT: Duration = Duration::from_millis(5);
+/// Wait of a fetch ahead at the broker: none. An acknowledgement would wait behind it, and where the lock window is full
+/// only acknowledgements make the next records available.
+const AHEAD_WAIT: Duration = Duration::ZERO;
 
 impl ShareConsumer {
     /// Sends to every leader what is due: acknowledgements first, else a fetch.
