@@ -94,7 +94,9 @@ pub struct SinkConfig {
     /// Compression of the output: `none`, `gzip`, `snappy`, `lz4` or `zstd`. Kafka: `compression.type`. Default
     /// none. Since 0.1.
     pub compression: CompressionChoice,
-    /// Bytes of one output batch. Kafka: `batch.size`. Default 256 KiB, 1 KiB to 1 MB. Since 0.1.
+    /// Bytes of one output batch. Kafka: `batch.size`. Default 512 KiB, 1 KiB to 1 MB;
+    /// at most the topic's `max.message.bytes`. A request holds one batch for each partition, so a batch should hold what
+    /// an epoch writes to one. Since 0.1.
     pub batch_bytes_max: usize,
     /// Bytes written and not yet acknowledged, by sink subtask; beyond it the sink waits. Default 8 MiB, at least
     /// `batch_bytes_max`. Since 0.1.
@@ -211,7 +213,7 @@ impl Default for SinkConfig {
             key: SinkKey::default(),
             format: OutputFormat::default(),
             compression: CompressionChoice::default(),
-            batch_bytes_max: 256 << 10,
+            batch_bytes_max: 512 << 10,
             in_flight_bytes_max: 8 << 20,
         }
     }

@@ -32,6 +32,12 @@ pub trait Sink: Send {
     /// Writes dead letters; schema [`crate::coordinates::rejected_schema`]. Not cancel safe, as above.
     async fn write_rejected(&mut self, checkpoint: CheckpointId, rejected: RecordBatch) -> Result<()>;
 
+    /// No more rows wait for this sink just now. It may begin to send what it has buffered, so that the flush at the
+    /// barrier has less to wait for; it should not wait for answers. Not cancel safe, as above. Does nothing by default.
+    async fn idle(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns when every write of the epoch is acknowledged by its target. Not cancel safe, as above.
     async fn flush(&mut self, checkpoint: CheckpointId) -> Result<SinkReport>;
 

@@ -148,7 +148,8 @@ struct Sent {
 
 /// Writes records to partitions that no other writer of the same identity writes to. One task owns it.
 ///
-/// Batches go out when they are full and at [`BatchWriter::flush`]; there is no lingering. Sequence numbers start at 0
+/// Batches go out when they are full, at [`BatchWriter::flush`], and when [`BatchWriter::send_buffered`] says so; there
+/// is no lingering. Sequence numbers start at 0
 /// for each identity. After an error the writer takes a new identity only.
 pub struct BatchWriter {
     client: Client,
@@ -297,6 +298,26 @@ impl BatchWriter {
                 Err(Error::new(ErrorKind::InvalidInput, context).with_source(error))
             }
         }
+    }
+
+    /// Finishes and sends the batches that are begun, once they hold `bytes_min` together; a request has a price at the
+    /// broker, whatever is in it. Does not wait for answers, but for room as [`BatchWriter::append`] does.
+    ///
+    /// # Errors
+    /// Those of `flush`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what was not sent is sent by the next call.
+    pub async fn send_buffered(&mut self, bytes_min: usize) -> Result<()> {
+        let begun = self.slots.iter().filter(|slot| !slot.builder.is_empty());
+        let bytes: usize = begun.map(|slot| slot.builder.size_bytes()).sum();
+        if bytes < bytes_min.max(1) {
+            return Ok(());
+        }
+        for slot in 0..self.slots.len() {
+            self.seal(slot)?;
+        }
+        self.make_room().await
     }
 
     /// Sends what is not sent and waits until the brokers have everything; the batches written since the last flush.

@@ -106,6 +106,10 @@ impl Sink for KafkaSink {
         Ok(())
     }
 
+    async fn idle(&mut self) -> Result<()> {
+        self.writer.send_buffered().await
+    }
+
     async fn flush(&mut self, checkpoint: CheckpointId) -> Result<SinkReport> {
         if self.writing.is_some_and(|writing| writing > checkpoint) {
             return Err(bug(format!("flush of checkpoint {checkpoint} after writes to a later one")));

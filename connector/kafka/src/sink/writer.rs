@@ -16,6 +16,10 @@ use crate::error::{arrow_error, bug, client_error, invalid_input};
 use crate::formats::RowEncoder;
 use crate::provenance::{self, Header};
 
+/// Buffered bytes that are sent when nothing more comes for the moment. Fewer wait for the barrier: at low rates the
+/// brokers would get a request for each handful of records, and nothing becomes visible earlier by it.
+const IDLE_BYTES_MIN: usize = 64 << 10;
+
 /// A topic, and the partitions of it that are ours.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedTopic {
@@ -172,6 +176,11 @@ impl RecordWriter {
                 .map_err(client_error("write dead letter"))?;
         }
         Ok(())
+    }
+
+    /// Sends what is buffered where it is worth a request.
+    pub(super) async fn send_buffered(&mut self) -> Result<()> {
+        self.writer.send_buffered(IDLE_BYTES_MIN).await.map_err(client_error("send output"))
     }
 
     pub(super) async fn flush(&mut self) -> Result<Vec<Written>> {

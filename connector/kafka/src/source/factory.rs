@@ -67,6 +67,7 @@ impl SourceFactory for ShareSourceFactory {
             attempt: self.attempt.clone(),
             mode: self.mode,
             ledger,
+            clock: self.client.env().clock.clone(),
         };
         Ok(Box::new(ShareSource::new(consumer, parts)))
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sharestream_base::ErrorKind;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::planted::{Bug, is_planted};
+use sharestream_base::{Clock, ErrorKind, Instant};
 use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
@@ -39,6 +39,9 @@ pub(super) struct ShareSource {
     mode: AckMode,
     /// In ledger mode, and beside replicas in it.
     ledger: Option<LedgerFilter>,
+    clock: Clock,
+    /// The last fetch found nothing, and the next one waits until then.
+    quiet_until: Option<Instant>,
     /// Polled, and not looked through yet: the ledger had to be caught up first.
     polled: Option<ShareRecords>,
     /// False once `stop_acquiring` was called: no fetch will carry acknowledgements any more.
@@ -47,9 +50,9 @@ pub(super) struct ShareSource {
     acknowledging: Vec<CheckpointId>,
 }
 
-/// Longest wait of a fetch while records are held. Their acknowledgements wait behind it, and where the lock windows
-/// are full only acknowledgements make the next records available.
-const HOLDING_WAIT: Duration = Duration::from_millis(5);
+/// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
+/// would wait behind that, and where the lock windows are full only they make the next records available.
+const HOLDING_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a source needs beside its consumer.
 pub(super) struct SourceParts {
@@ -59,6 +62,7 @@ pub(super) struct SourceParts {
     pub(super) attempt: Arc<Attempt>,
     pub(super) mode: AckMode,
     pub(super) ledger: Option<LedgerFilter>,
+    pub(super) clock: Clock,
 }
 
 /// The protocol's name for a decision.
@@ -82,7 +86,7 @@ fn lost(context: String) -> Result<()> {
 
 impl ShareSource {
     pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
-        let SourceParts { reader, locks_max, attempt, mode, ledger } = parts;
+        let SourceParts { reader, locks_max, attempt, mode, ledger, clock } = parts;
         ShareSource {
             consumer: Some(consumer),
             reader,
@@ -92,6 +96,8 @@ impl ShareSource {
             attempt,
             mode,
             ledger,
+            clock,
+            quiet_until: None,
             polled: None,
             is_polling: true,
             acknowledging: Vec::new(),
@@ -111,8 +117,19 @@ impl ShareSource {
         }
         if self.polled.is_none() {
             let holds = !self.window.is_empty() || consumer.awaits_acknowledgement_results();
-            let polled = if holds { consumer.poll_within(HOLDING_WAIT).await } else { consumer.poll().await };
-            self.polled = Some(polled.map_err(client_error("poll"))?);
+            let polled = if holds {
+                if let Some(at) = self.quiet_until
+                    && !consumer.awaits_acknowledgement_results()
+                {
+                    self.clock.sleep_until(at).await;
+                }
+                consumer.poll_within(Duration::ZERO).await
+            } else {
+                consumer.poll().await
+            };
+            let polled = polled.map_err(client_error("poll"))?;
+            self.quiet_until = polled.is_empty().then(|| self.clock.now() + HOLDING_PAUSE);
+            self.polled = Some(polled);
         }
         self.take_results();
         let consumer = self.consumer.as_mut().ok_or_else(closed)?;

@@ -1,5 +1,6 @@
 //! The loop of a sink task.
 
+use futures::FutureExt;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::watch;
 
@@ -31,7 +32,7 @@ impl SinkTask {
 
     async fn work(&mut self) -> Result<(), Interrupt> {
         loop {
-            match self.inputs.next().await? {
+            match self.next().await? {
                 Input::Rows(rows) => {
                     self.wait_until_open().await?;
                     self.sink.write(self.writing, rows).await?;
@@ -50,6 +51,17 @@ impl SinkTask {
                 Input::End => return Ok(self.sink.close().await?),
             }
             tokio::task::consume_budget().await;
+        }
+    }
+
+    /// The next input. Where it is not there yet, the sink hears of the pause.
+    async fn next(&mut self) -> Result<Input, Interrupt> {
+        match self.inputs.next().now_or_never() {
+            Some(input) => input,
+            None => {
+                self.sink.idle().await?;
+                self.inputs.next().await
+            }
         }
     }
 

@@ -25,9 +25,13 @@ pub(super) enum Requests {
     Acknowledgements,
 }
 
-/// Longest wait of a fetch ahead. It must be short: an acknowledgement waits behind it, and where the lock window is
-/// full only acknowledgements make the next records available.
-const AHEAD_WAIT: Duration = Duration::from_millis(5);
+/// Wait of a fetch ahead at the broker: none. An acknowledgement would wait behind it, and where the lock window is full
+/// only acknowledgements make the next records available.
+const AHEAD_WAIT: Duration = Duration::ZERO;
+
+/// Shortest wait of a fetch that carries acknowledgements. What they release is available as soon as the broker has
+/// stored them, a moment after it has looked for records; without a wait such a fetch would mostly find nothing.
+const RELEASING_WAIT: Duration = Duration::from_millis(5);
 
 impl ShareConsumer {
     /// Sends to every leader what is due: acknowledgements first, else a fetch.
@@ -127,6 +131,7 @@ impl ShareConsumer {
                 self.results.extend(failed(unsent, KafkaError::SHARE_SESSION_NOT_FOUND));
             }
             let sent = leader.fetch_acknowledgements();
+            let max_wait = if sent.is_empty() { max_wait } else { max_wait.max(RELEASING_WAIT) };
             let request = leader::fetch_request(&plan, &sent, &member, &self.config, max_wait);
             let timeout = self.client.config().request_timeout + max_wait;
             let mut pending = connection.send_with(&request, timeout).await?;
