@@ -3,7 +3,7 @@
 //!
 //! `kafka_protocol` reserves room for as many elements as an array claims before it has read the first: four bytes
 //! can ask for a hundred gigabytes, and the process ends. Its schemas are not in the crate, but its decoders read
-//! from any buffer. [`learn`] asks a decoder once for each version what it reads, with a buffer of our own that
+//! from any buffer. `learn` asks a decoder once for each version what it reads, with a buffer of our own that
 //! answers with small numbers, and keeps what it learned. [`Shape::check`] then walks over the bytes of a message
 //! without allocating, in time proportional to their number. ADR 0017 has the reasons and the measurements.
 //!
