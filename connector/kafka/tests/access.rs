@@ -144,7 +144,7 @@ async fn a_job_runs(mode: AckModeChoice) {
     let world = World::start(mode, rights()).await;
     let control = JobControl::new();
     let both = async { tokio::join!(world.run(control.clone()), world.end_when_done(&control)) };
-    let (report, ()) = Env::system().clock.timeout(PATIENCE, both).await.expect("it ends in time");
+    let (report, ()) = Env::system().clock.timeout(PATIENCE, Box::pin(both)).await.expect("it ends in time");
     report.unwrap();
     assert_eq!(world.committed_count("counts").await, RECORDS as usize - 1);
     assert_eq!(world.committed_count("dead").await, 1);
@@ -153,12 +153,12 @@ async fn a_job_runs(mode: AckModeChoice) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transactional_job_runs_with_the_rights_of_the_page() {
-    a_job_runs(AckModeChoice::Transactional).await;
+    Box::pin(a_job_runs(AckModeChoice::Transactional)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_job_runs_with_the_rights_of_the_page() {
-    a_job_runs(AckModeChoice::Ledger).await;
+    Box::pin(a_job_runs(AckModeChoice::Ledger)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,7 +166,7 @@ async fn a_job_that_may_not_read_its_source_says_so() {
     let denied = (Operation::Read, ResourcePattern::topic("words"));
     let rights = rights().into_iter().filter(|right| *right != denied).collect();
     let world = World::start(AckModeChoice::Transactional, rights).await;
-    let run = Env::system().clock.timeout(PATIENCE, world.run(JobControl::new())).await;
+    let run = Env::system().clock.timeout(PATIENCE, Box::pin(world.run(JobControl::new()))).await;
     let error = run.expect("it ends in time").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     let text = error.to_string();
