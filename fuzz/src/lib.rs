@@ -10,8 +10,8 @@ pub mod seeds;
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// Bytes that a decoded message may hold for each byte of it. The densest there is makes a structure of 72 bytes of
-/// two; `connector/wire/tests/allocation.rs` looks for the densest.
+/// Bytes that a decoded message may hold for each byte of it.
+/// `connector/wire/tests/allocation.rs` looks for the densest there is.
 pub const MESSAGE_FACTOR: usize = 64;
 /// Bytes for the text of an error, and for the shape of a message that is learned at its first one.
 pub const MESSAGE_FIXED: usize = 256 * 1024;
