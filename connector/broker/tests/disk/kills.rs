@@ -46,6 +46,9 @@ async fn serve(folder: &std::path::Path, fsync: &str) -> (Child, HostPort) {
 #[tokio::test]
 async fn a_killed_process_loses_nothing_that_it_answered_whatever_the_policy() {
     const ROUNDS: u64 = 5;
+    /// Transactions that a round ends before its kill.
+    const ENDED_BEFORE_KILL: usize = 5;
+    const PATIENCE: Duration = Duration::from_secs(60);
     for fsync in ["always", "interval:50", "never"] {
         let (env, folder) = (Env::system(), tempfile::tempdir().unwrap());
         let shared = Shared::default();
@@ -60,13 +63,21 @@ async fn a_killed_process_loses_nothing_that_it_answered_whatever_the_policy() {
             }
             let work = workload::run(env.clone(), address, shared.clone());
             let mut work = OwnedTask::spawn(&env.spawner, "work", TaskKind::Job, work);
-            env.clock.sleep(Duration::from_millis(50 + env.rng.below(150))).await;
+            // Killed amid work, however fast this machine is: after some answers, at any moment.
+            let enough = shared.lock().unwrap().ended() + ENDED_BEFORE_KILL;
+            let waited = async {
+                while shared.lock().unwrap().ended() < enough {
+                    env.clock.sleep(Duration::from_millis(5)).await;
+                }
+            };
+            env.clock.timeout(PATIENCE, waited).await.expect("the broker answers");
+            env.clock.sleep(Duration::from_millis(env.rng.below(150))).await;
             child.kill().await.unwrap();
             work.join().await.expect_err("the work ends with its broker");
         }
         let (_child, address) = serve(folder.path(), fsync).await;
         let answered = shared.lock().unwrap().clone();
-        assert!(answered.committed.len() > 20 && answered.aborted.len() > 2, "{answered:?}");
+        assert!(answered.committed.len() >= 15 && !answered.aborted.is_empty(), "{answered:?}");
         workload::check(&env, &address, &answered).await;
     }
 }
