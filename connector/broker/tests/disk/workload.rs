@@ -21,13 +21,6 @@ pub(crate) struct Answered {
     next: u32,
 }
 
-impl Answered {
-    /// Number of transactions whose end was answered.
-    pub(crate) fn ended(&self) -> usize {
-        self.committed.len() + self.aborted.len()
-    }
-}
-
 pub(crate) type Shared = Arc<Mutex<Answered>>;
 
 /// Runs until the broker does not answer any more: then it panics, which ends its task.
