@@ -30,6 +30,25 @@
 //! [`faults`] plants what goes wrong between them and their clients, [`control`] moves them from another
 //! process.
 //!
+//! # Clients of others
+//! Unmodified, over TCP, with what they saw compared with what they should see. *1* and *3* are the nodes.
+//!
+//! | client | what was exercised | nodes | test |
+//! |---|---|---|---|
+//! | Java `KafkaProducer` 4.4.0 | idempotent; transactions: commit, abort, `sendOffsetsToTransaction` of a group without members | 1, 3 | `tests/foreign` |
+//! | Java `KafkaConsumer` 4.4.0 | `assign`, read committed, `committed` | 1, 3 | `tests/foreign` |
+//! | Java `KafkaShareConsumer` 4.4.0 | explicit (accept, release, reject), implicit, renew beyond the lock, close | 1, 3 | `tests/foreign` |
+//! | Java `Admin` 4.4.0 | features; topics: create, describe, list, delete; configs of groups; share groups: list, describe, delete; their offsets: list, alter, delete; offsets of consumer groups: list | 3 | `tests/foreign` |
+//! | `ConsoleShareConsumer` 4.4.0 | all records once, with their delivery counts; again after a reset | 1 | `tests/foreign` |
+//! | `VerifiableShareConsumer` 4.4.0 | sets where its group begins; accept, renew, release and reject in turn | 1 | `tests/foreign` |
+//! | `ShareConsumerPerformance` 4.4.0 | its count of records | 1 | `tests/foreign` |
+//! | `ShareGroupCommand` 4.4.0 | `--list`, `--describe` (also `--state`), `--reset-offsets`, `--delete-offsets`, `--delete` | 1 | `tests/foreign` |
+//! | confluent-kafka 2.16.1 (librdkafka) | transactions: commit, abort; `assign`, both isolation levels; `ShareConsumer`, explicit | 1 | `runtime/cli/tests/witness_confluent.rs` |
+//! | krafka 0.28.1 | transactions: commit, abort; share consumer, explicit (accept, release), read committed; configs and offsets of share groups | 3 | `tests/foreign` |
+//!
+//! Not served, so seen by them as unknown: the lag of share partitions (KIP-1226; `ShareGroupCommand` prints `-`).
+//! Tried by none of these, since it is not served: `subscribe` of a consumer group.
+//!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let broker = sharestream_broker::Broker::builder(sharestream_base::Env::system()).start().await?;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::{BoxFuture, select_all};
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
 use sharestream_base::{Instant, watch};
@@ -222,10 +223,14 @@ fn forgotten(request: &ShareFetchRequest) -> Vec<SessionPartition> {
         .collect()
 }
 
+/// Without records it has an empty set of them: Kafka sends no null either, and its Java client drops such an answer
+/// without a word, asks no more and hangs when it is closed.
 fn answer_for(answers: &mut Answers, partition: SessionPartition) -> &mut PartitionData {
-    answers
-        .entry(partition)
-        .or_insert_with(|| PartitionData { partition_index: partition.1.0, ..PartitionData::default() })
+    answers.entry(partition).or_insert_with(|| PartitionData {
+        partition_index: partition.1.0,
+        records: Some(Bytes::new()),
+        ..PartitionData::default()
+    })
 }
 
 /// Tries each partition in turn; when nothing is there, waits until something may be.

@@ -50,6 +50,23 @@ async fn released_records_come_back_with_a_higher_count_until_the_limit_archives
 }
 
 #[tokio::test]
+async fn an_answer_without_records_has_an_empty_set_of_them_and_no_null() {
+    let cluster = Cluster::start(1, &[]).await;
+    let mut member = cluster.member("alice").await;
+    let request = member.fetch_request(&[], NO_WAIT);
+    member.connection.send(&request, 2).await;
+    let response = member.connection.receive::<ShareFetchRequest>(2).await;
+    // The answer that opens a session names its partitions, whether they have records or not.
+    let partitions: Vec<_> = response.responses.iter().flat_map(|topic| &topic.partitions).collect();
+    assert!(!partitions.is_empty());
+    for partition in partitions {
+        assert_eq!(partition.error_code, 0);
+        assert_eq!(partition.records.as_deref(), Some(&[][..]), "Java's client hangs on a null");
+    }
+    cluster.broker.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_closed_connection_gives_its_records_back_at_once_and_wakes_waiting_fetches() {
     let mut cluster = Cluster::start(1, &[]).await;
     cluster.produce(0, 6).await;
