@@ -307,7 +307,7 @@ impl BatchWriter {
     /// Those of `flush`.
     ///
     /// # Cancel safety
-    /// Cancel safe: what was not sent is sent by the next call.
+    /// Cancel safe: what was finished and not sent goes with the next batches, at [`BatchWriter::flush`] at the latest.
     pub async fn send_buffered(&mut self, bytes_min: usize) -> Result<()> {
         let begun = self.slots.iter().filter(|slot| !slot.builder.is_empty());
         let bytes: usize = begun.map(|slot| slot.builder.size_bytes()).sum();

@@ -29,7 +29,7 @@ pub(super) enum Requests {
 /// only acknowledgements make the next records available.
 const AHEAD_WAIT: Duration = Duration::ZERO;
 
-/// Shortest wait of a fetch that carries acknowledgements. What they release is available as soon as the broker has
+/// Shortest wait of a fetch that carries acknowledgements, within the configured longest one. What they release is available as soon as the broker has
 /// stored them, a moment after it has looked for records; without a wait such a fetch would mostly find nothing.
 const RELEASING_WAIT: Duration = Duration::from_millis(5);
 
@@ -131,7 +131,11 @@ impl ShareConsumer {
                 self.results.extend(failed(unsent, KafkaError::SHARE_SESSION_NOT_FOUND));
             }
             let sent = leader.fetch_acknowledgements();
-            let max_wait = if sent.is_empty() { max_wait } else { max_wait.max(RELEASING_WAIT) };
+            let max_wait = if sent.is_empty() {
+                max_wait
+            } else {
+                max_wait.max(RELEASING_WAIT.min(self.config.max_wait))
+            };
             let request = leader::fetch_request(&plan, &sent, &member, &self.config, max_wait);
             let timeout = self.client.config().request_timeout + max_wait;
             let mut pending = connection.send_with(&request, timeout).await?;
