@@ -6,11 +6,11 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use common::logged::Logged;
 use common::{acknowledge_all, poll_count, read_values, start_at_the_beginning, wait_until_decided};
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_base::{Env, ErrorKind};
@@ -21,7 +21,6 @@ use sharestream_client::{
     PartitionReader, Producer, SecuritySettings, ShareConsumer, ShareConsumerConfig, TransactionConfig,
     TransactionSession, WriterConfig,
 };
-use tracing_subscriber::fmt::MakeWriter;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const SOURCE: &str = "flights";
@@ -33,6 +32,19 @@ const GROUP: &str = "late-group";
 /// Begins with `JOB.INSTANCE.`.
 const ID: &str = "late.0.a";
 const PASSWORD: &str = "c0rrect-horse";
+
+/// What all tests here log. A subscriber of one test alone would miss events: those that another thread meets first,
+/// before there is a subscriber, stay switched off.
+static LOGGED: LazyLock<Logged> = LazyLock::new(|| {
+    let logged = Logged::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(logged.clone())
+        .finish();
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    logged
+});
 
 /// The rights that the page's table gives to a job that makes no topic and has no group settings.
 fn documented_rights() -> Vec<Acl> {
@@ -86,6 +98,7 @@ struct World {
 
 impl World {
     async fn start(rights: &[Acl]) -> World {
+        LazyLock::force(&LOGGED);
         let folder = tempfile::tempdir().unwrap();
         let users = [("admin", "admin-secret"), ("job", PASSWORD)];
         let builder = Broker::builder(Env::system()).nodes(3).users(users);
@@ -243,38 +256,8 @@ async fn a_stage_names_the_right_that_went_before_it() {
     }
 }
 
-#[derive(Clone, Default)]
-struct Logged(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Logged {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Logged {
-    type Writer = Logged;
-
-    fn make_writer(&'a self) -> Logged {
-        self.clone()
-    }
-}
-
-// Client and broker run on this thread, and so does all that they log.
 #[tokio::test]
 async fn a_password_is_in_no_log_of_client_and_broker() {
-    let logged = Logged::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(logged.clone())
-        .finish();
-    let logging = tracing::subscriber::set_default(subscriber);
     let world = World::start(&documented_rights()).await;
     world.run_job().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -284,8 +267,7 @@ async fn a_password_is_in_no_log_of_client_and_broker() {
     assert!(refused.to_string().contains("refused user 'job' by PLAIN"), "{refused}");
     let shown = format!("{:?} {:?} {refused} {refused:?}", world.broker, world.broker.access());
     world.broker.shutdown().await;
-    drop(logging);
-    let log = String::from_utf8_lossy(&logged.0.lock().unwrap()).into_owned();
+    let log = LOGGED.text();
     assert!(log.contains("connected"), "something was logged");
     for secret in [PASSWORD, "admin-secret"] {
         assert!(!log.contains(secret) && !shown.contains(secret), "a password is shown");

@@ -7,22 +7,22 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use common::certificates::Authority;
+use common::logged::Logged;
 use sharestream_base::{CancellationToken, Env, ErrorKind, HostPort, Spawner, TaskKind, TaskSet};
 use sharestream_client::{
     Client, ClientConfig, Error, Isolation, NewTopic, Producer, SecuritySettings, ShareConsumer,
     ShareConsumerConfig, TransactionConfig, TransactionSession, WriterConfig,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tracing_subscriber::fmt::MakeWriter;
 
 /// A session lasts so long.
 const SESSION: Duration = Duration::from_millis(2_500);
@@ -183,28 +183,6 @@ async fn provider(folder: &Path) -> (TaskSet<()>, HostPort, PathBuf) {
         }
     });
     (tasks, address, authority.file)
-}
-
-#[derive(Clone, Default)]
-struct Logged(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Logged {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Logged {
-    type Writer = Logged;
-
-    fn make_writer(&'a self) -> Logged {
-        self.clone()
-    }
 }
 
 /// Writes and reads for longer than two sessions, on connections that must not break.
@@ -383,7 +361,7 @@ async fn security_works_against_apache_kafka() {
     // All of it runs on this thread.
     let logging = tracing::subscriber::set_default(subscriber);
     each_way_in_works_through_several_sessions(&kafka).await;
-    let log = String::from_utf8_lossy(&logged.0.lock().unwrap()).into_owned();
+    let log = logged.text();
     let renewals = log.matches("authenticated again").count();
     println!("authenticated again {renewals} times");
     assert!(renewals >= 5 * 2 * 2, "five clients with two connections each, two times at least: {renewals}");

@@ -4,17 +4,18 @@
 #[path = "security/fake.rs"]
 #[allow(dead_code, reason = "shared with the tests of TLS and SASL")]
 mod fake;
+#[path = "common/logged.rs"]
+#[allow(unreachable_pub, reason = "shared with the tests against brokers")]
+mod logged;
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use fake::Broker;
+use logged::Logged;
 use sharestream_base::{Env, HostPort};
 use sharestream_client::{ClientConfig, SecuritySettings};
-use tracing_subscriber::fmt::MakeWriter;
 
 const SECRET: &str = "Tr0ub4dor-3-secret";
 
@@ -29,31 +30,9 @@ fn config(properties: &[(&str, &str)]) -> ClientConfig {
     ClientConfig::with_bootstrap("broker:9092").unwrap().with_security(security)
 }
 
-#[derive(Clone, Default)]
-struct Everything(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Everything {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Everything {
-    type Writer = Everything;
-
-    fn make_writer(&'a self) -> Everything {
-        self.clone()
-    }
-}
-
 #[tokio::test]
 async fn a_secret_is_in_no_log_error_debug_output_or_json() {
-    let logged = Everything::default();
+    let logged = Logged::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
         .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
@@ -95,7 +74,7 @@ async fn a_secret_is_in_no_log_error_debug_output_or_json() {
             }
         }
     }
-    let logged = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();
+    let logged = logged.text();
     assert!(logged.contains("connected"), "nothing was logged: {logged}");
     assert!(shown.contains("sasl.password.file") && shown.contains("refused user 'alice'"), "{shown}");
     let plain = BASE64.encode(format!("\0alice\0{SECRET}"));

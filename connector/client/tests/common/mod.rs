@@ -4,6 +4,7 @@
 pub mod certificates;
 pub mod fake;
 pub mod groups;
+pub mod logged;
 pub mod records;
 pub mod scenarios;
 pub mod topics;
