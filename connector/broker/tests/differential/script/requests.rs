@@ -12,6 +12,7 @@ use kafka_protocol::protocol::StrBytes;
 use sharestream_wire::records::{BatchBuilder, BatchMeta};
 use uuid::Uuid;
 
+use super::offsets::describe;
 use crate::play::Play;
 
 pub(crate) const READ_UNCOMMITTED: i8 = 0;
@@ -74,8 +75,19 @@ pub(crate) async fn topic(p: &mut Play, name: &str, partitions: i32) -> Topic {
     let ready = |answer: &MetadataResponse| answer.topics[0].error_code == 0;
     p.quietly_until(&request, 12, ready).await;
     let id = created.topics[0].topic_id;
+    coordinators_know(p, &name, id).await;
     p.know_topic(id, &name);
     Topic { name, id }
+}
+
+/// Waits until group coordinators know a topic: in Kafka they learn of it after the part of a broker that answers
+/// Metadata, each from its own queue.
+async fn coordinators_know(p: &mut Play, topic: &str, id: Uuid) {
+    let request = describe(&p.name("passer-by"), Some(&[(topic, &[0])]));
+    p.quietly_until(&request, 0, |answer| {
+        answer.groups.iter().flat_map(|group| &group.topics).any(|topic| topic.topic_id == id)
+    })
+    .await;
 }
 
 /// A batch of values, a millisecond apart from `base_ms` on.
