@@ -74,16 +74,20 @@ impl Reader {
                 ),
             )
         })?;
-        let at = |batch: &RawBatch| {
-            format!("{}/{} at offset {}", acquired.topic, acquired.partition, batch.header.base_offset)
+        // Written out only when there is an error: this runs for every record.
+        let at = |what: &'static str, batch: &RawBatch| {
+            let base_offset = batch.header.base_offset;
+            std::fmt::from_fn(move |f| {
+                write!(f, "{what} of {}/{} at offset {base_offset}", acquired.topic, acquired.partition)
+            })
         };
         let mut cursor = AcquiredCursor::new(&acquired.acquired);
         for batch in &acquired.batches {
             if !batch.header.is_control() {
-                let records = batch.records().map_err(wire_error(format!("batch of {}", at(batch))))?;
+                let records = batch.records().map_err(wire_error(at("batch", batch)))?;
                 self.rows.add_block(records.payload());
                 for record in &records {
-                    let record = record.map_err(wire_error(format!("record of {}", at(batch))))?;
+                    let record = record.map_err(wire_error(at("record", batch)))?;
                     self.read_record(source, topic_number, &record, &mut cursor);
                     if self.rows.row_count() >= self.rows_max || self.byte_count >= CHUNK_BYTES_MAX {
                         self.take_decided(source, &mut cursor);
