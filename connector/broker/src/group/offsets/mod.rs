@@ -13,7 +13,7 @@
 //! are assigned their partitions, or producers that move a group on, need none.
 
 mod progress;
-mod records;
+pub(crate) mod records;
 mod shard;
 
 use std::collections::BTreeMap;
