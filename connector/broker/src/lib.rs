@@ -75,6 +75,7 @@ pub mod fuzzing;
 mod group;
 mod handlers;
 pub mod inspect;
+mod led_shards;
 mod log;
 pub mod metrics;
 mod node;
