@@ -201,6 +201,9 @@ impl Shard {
             }
             Record::Ended { marker, ended_ms } => {
                 self.updates_since_snapshot += 1;
+                if is_planted(Bug::MarkerForgotten) {
+                    self.markers.retain(|producer_id, _| *producer_id == marker.producer_id);
+                }
                 let known = self.markers.entry(marker.producer_id).or_insert((marker, ended_ms));
                 // The same again is from a snapshot, which may have given it a time.
                 if known.0.producer_epoch <= marker.producer_epoch {
