@@ -1,4 +1,4 @@
-//! Stored records of the share coordinator and of the transaction coordinator.
+//! Stored records of the share coordinator, of the transaction coordinator and of the coordinator of offsets.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,10 +11,12 @@ fuzz_target!(init: write_seeds(), |data: &[u8]| {
     let kind = parts.byte();
     let key = parts.part();
     let value = parts.0;
-    bounded(data.len(), 64, 64 * 1024, || match kind % 3 {
+    bounded(data.len(), 64, 64 * 1024, || match kind % 5 {
         0 => fuzzing::share_state_record(key, Some(value)),
         1 => fuzzing::share_state_record(key, None),
-        _ => fuzzing::transaction_record(key, value),
+        2 => fuzzing::transaction_record(key, value),
+        3 => fuzzing::consumer_offset_record(key, Some(value)),
+        _ => fuzzing::consumer_offset_record(key, None),
     });
 });
 
@@ -30,6 +32,9 @@ fn write_seeds() {
         seeds.put(&[&[0], &key(0), &numbers, &batches, &[0]]);
         seeds.put(&[&[0], &key(1), &[0, version], &[0; 8], &[0; 8], &batches, &[0]]);
     }
+    // Without a start offset there is no count of what is complete; with one it is the tagged field.
+    let counted = [&[0; 21][..], &[5], &[0xff; 16]].concat();
+    seeds.put(&[&[0], &key(0), &counted, &[2], &batch, &[1, 0, 4, 0, 0, 0, 12]]);
     seeds.put(&[&[1], &key(0)]);
     let ended = part(&[0, 100, 0, 0, 0, 0, 0, 0, 0, 8]);
     seeds.put(&[&[0], &ended, &[0, 0, 0, 5, 1]]);
@@ -49,4 +54,11 @@ fn write_seeds() {
         seeds.put(&[&[2], &key, &head, partitions, &[0; 16], &tags]);
         seeds.put(&[&[2], &key, &head, partitions, &[0; 16], &[0]]);
     }
+    // Group, topic, partition; offset, leader epoch, metadata, time, id of the topic.
+    let key = part(&[0, 1, 0, 1, b'g', 0, 1, b't', 0, 0, 0, 2]);
+    let value = [&[0, 4][..], &[0; 7], &[44], &[0xff; 4], &[2, b'm'], &[0; 8]].concat();
+    seeds.put(&[&[3], &key, &value, &[1, 0, 16], &[7; 16]]);
+    seeds.put(&[&[3], &key, &value, &[0]]);
+    seeds.put(&[&[4], &key]);
+    seeds.put(&[&[4], &part(&[0, 2, 0, 1, b'g'])]);
 }

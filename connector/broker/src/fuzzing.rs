@@ -8,6 +8,7 @@ use sharestream_base::ids::{PartitionIndex, TopicId};
 
 use crate::disk::frame::{self, FileKind};
 use crate::disk::{Disk, Files, FsyncPolicy, LogFile, PartitionFiles};
+use crate::group::offsets::records::Record as OffsetRecord;
 use crate::handlers;
 use crate::log::PartitionLog;
 use crate::share_coordinator::records::Record;
@@ -26,6 +27,17 @@ pub fn share_state_record(key: &[u8], value: Option<&[u8]>) -> bool {
     let Ok(record) = Record::decode(key, value) else { return false };
     let (key, value) = record.encode();
     assert_eq!(Record::decode(&key, value.as_deref()), Ok(record), "a record of share state reads back");
+    true
+}
+
+/// Reads a stored record of the coordinator of consumer groups' offsets. True when it is one.
+///
+/// # Panics
+/// When a record that was read does not read back from what is written of it.
+pub fn consumer_offset_record(key: &[u8], value: Option<&[u8]>) -> bool {
+    let Ok(record) = OffsetRecord::decode(key, value) else { return false };
+    let (key, value) = record.encode();
+    assert_eq!(OffsetRecord::decode(&key, value.as_deref()), Ok(record), "a record of offsets reads back");
     true
 }
 

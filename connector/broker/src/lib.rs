@@ -46,7 +46,6 @@
 //! | confluent-kafka 2.16.1 (librdkafka) | transactions: commit, abort; `assign`, both isolation levels; `ShareConsumer`, explicit | 1 | `runtime/cli/tests/witness_confluent.rs` |
 //! | krafka 0.28.1 | transactions: commit, abort; share consumer, explicit (accept, release), read committed; configs and offsets of share groups | 3 | `tests/foreign` |
 //!
-//! Not served, so seen by them as unknown: the lag of share partitions (KIP-1226; `ShareGroupCommand` prints `-`).
 //! Tried by none of these, since it is not served: `subscribe` of a consumer group.
 //!
 //! ```
@@ -76,6 +75,7 @@ pub mod fuzzing;
 mod group;
 mod handlers;
 pub mod inspect;
+mod led_shards;
 mod log;
 pub mod metrics;
 mod node;

@@ -149,6 +149,10 @@ bugs! {
     /// Broker: the share coordinator accepts a stage of a transaction whose marker it has seen. A later
     /// transaction of the producer acknowledges the records, without their effects.
     StageAfterMarker = "stage-after-marker";
+    /// Broker: the share coordinator remembers only the last marker of its shard, so that the end of one producer's
+    /// transaction makes it forget the others. A stage that is late is then accepted, as in the bug before, though only
+    /// where somebody else's transaction has ended meanwhile.
+    MarkerForgotten = "marker-forgotten";
     /// Broker: the lock timer is not cancelled by staging: staged records become available when it fires.
     LockExpiresStaged = "lock-expires-staged";
     /// Broker: the end of a share session gives back staged records, too.

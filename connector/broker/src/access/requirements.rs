@@ -8,6 +8,7 @@
 use kafka_protocol::messages::*;
 use kafka_protocol::protocol::Request;
 // Newer than kafka_protocol has them, or ours alone: these names win over those of the glob above.
+use sharestream_wire::messages::describe_share_group_offsets::DescribeShareGroupOffsetsRequest;
 use sharestream_wire::messages::initialize_share_group_state::InitializeShareGroupStateRequest;
 use sharestream_wire::messages::read_share_group_state::ReadShareGroupStateRequest;
 use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeRequest;

@@ -18,6 +18,14 @@ fn transaction() -> Vec<u8> {
     [&[0, 1][..], &[0; 8], &[0, 5], &[0, 0, 0, 60], &[0], &[0], &[0; 16], &[0]].concat()
 }
 
+/// Group `g`, topic `t`, partition 2.
+const OFFSET_KEY: &[u8] = &[0, 1, 0, 1, b'g', 0, 1, b't', 0, 0, 0, 2];
+
+/// Offset 9, metadata `m`, a time, and the id of the topic.
+fn offset() -> Vec<u8> {
+    [&[0, 4][..], &[0; 7], &[9], &[0xff; 4], &[2, b'm'], &[0; 8], &[1, 0, 16], &[7; 16]].concat()
+}
+
 /// First offset 0, covers nothing, the log begins at 0, no producers.
 fn head() -> Vec<u8> {
     [&[0; 8][..], &[0xff; 8], &[0; 8], &[0; 4]].concat()
@@ -49,6 +57,9 @@ fn whole_records_and_folders_are_read() {
     assert!(share_state_record(SHARE_KEY, Some(&snapshot())));
     assert!(share_state_record(SHARE_KEY, None));
     assert!(transaction_record(&[0, 0, 0, 2, b't', b'x'], &transaction()));
+    assert!(consumer_offset_record(OFFSET_KEY, Some(&offset())));
+    assert!(consumer_offset_record(OFFSET_KEY, None));
+    assert!(consumer_offset_record(&[0, 2, 0, 1, b'g'], None), "the end of a group");
     let journal = || file_of_frames(true, [(1, &br#"{"producer_ids":{"end":9}}"#[..])]);
     let segment = || file_of_frames(false, [(1, &head()[..]), (2, &batch())]);
     for clean in [true, false] {
@@ -62,11 +73,13 @@ fn whole_records_and_folders_are_read() {
 fn changed_records_and_folders_make_nothing_panic() {
     let rng = Rng::seeded(3);
     let (snapshot, transaction, head, batch) = (snapshot(), transaction(), head(), batch());
+    let offset = offset();
     let mut refused = 0;
     for _ in 0..3_000 {
         let records = [
             share_state_record(&changed(SHARE_KEY, &rng), Some(&changed(&snapshot, &rng))),
             transaction_record(&changed(&[0, 0, 0, 2, b't', b'x'], &rng), &changed(&transaction, &rng)),
+            consumer_offset_record(&changed(OFFSET_KEY, &rng), Some(&changed(&offset, &rng))),
         ];
         refused += records.into_iter().filter(|read| !read).count();
         let frames = [changed(&head, &rng), changed(&batch, &rng), changed(&batch, &rng)];

@@ -13,6 +13,7 @@ use sharestream_wire::WireError;
 use sharestream_wire::api::ApiKey;
 use sharestream_wire::frame::{self, RequestHeader};
 // Newer than kafka_protocol has them, or ours alone: these names win over those of the glob above.
+use sharestream_wire::messages::describe_share_group_offsets::DescribeShareGroupOffsetsRequest;
 use sharestream_wire::messages::initialize_share_group_state::InitializeShareGroupStateRequest;
 use sharestream_wire::messages::read_share_group_state::ReadShareGroupStateRequest;
 use sharestream_wire::messages::share_acknowledge::ShareAcknowledgeRequest;
@@ -416,7 +417,7 @@ table! {
     // Share groups: membership, offsets.
     ShareGroupHeartbeatRequest => share_group_heartbeat [1, 1],
     ShareGroupDescribeRequest => share_group_describe [1, 1],
-    DescribeShareGroupOffsetsRequest => describe_share_group_offsets [0, 0],
+    DescribeShareGroupOffsetsRequest => describe_share_group_offsets [0, 1],
     AlterShareGroupOffsetsRequest => alter_share_group_offsets [0, 0],
     DeleteShareGroupOffsetsRequest => delete_share_group_offsets [0, 0],
     // Share groups: fetch, acknowledge, state.

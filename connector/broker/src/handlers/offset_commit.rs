@@ -9,7 +9,7 @@ use kafka_protocol::messages::{OffsetCommitRequest, OffsetCommitResponse, TopicN
 use sharestream_base::ids::{LeaderEpoch, Offset};
 
 use super::RequestContext;
-use super::offsets::{Asked, Committing, Results};
+use super::offsets::{Asked, Committing, Results, asked};
 use super::refusals::Refuse;
 use crate::node::Node;
 
@@ -24,15 +24,8 @@ pub(super) async fn handle(
     let mut committing = Committing::default();
     for topic in request.topics {
         let allowed = context.may.topic(&topic.name);
-        for asked in topic.partitions {
-            let asked = Asked {
-                topic: topic.name.clone(),
-                partition: asked.partition_index,
-                offset: Offset(asked.committed_offset),
-                leader_epoch: LeaderEpoch(asked.committed_leader_epoch),
-                metadata: asked.committed_metadata,
-            };
-            committing.add(node, allowed, asked);
+        for partition in topic.partitions {
+            committing.add(node, allowed, asked!(topic.name, partition));
         }
     }
     if !committing.is_empty() {

@@ -30,6 +30,20 @@ pub(super) struct Asked {
     pub(super) metadata: Option<StrBytes>,
 }
 
+/// The offset that a partition of either request names: the two have the same fields and no type in common.
+macro_rules! asked {
+    ($topic:expr, $partition:ident) => {
+        Asked {
+            topic: $topic.clone(),
+            partition: $partition.partition_index,
+            offset: Offset($partition.committed_offset),
+            leader_epoch: LeaderEpoch($partition.committed_leader_epoch),
+            metadata: $partition.committed_metadata,
+        }
+    };
+}
+pub(super) use asked;
+
 /// A partition that exists. Errors: UNKNOWN_TOPIC_OR_PARTITION.
 pub(super) fn known(node: &Node, topic: &TopicName, partition: i32) -> Result<TopicPartition, ErrorCode> {
     let index = PartitionIndex(partition);

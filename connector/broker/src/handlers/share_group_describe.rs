@@ -22,35 +22,33 @@ pub(super) async fn handle(
     context: &RequestContext,
     request: ShareGroupDescribeRequest,
 ) -> ShareGroupDescribeResponse {
-    let describe = |id: GroupId| {
-        let described = DescribedGroup::default().with_group_id(id.clone());
-        let described = match request.include_authorized_operations && context.may.group(&id).is_ok() {
-            true => described.with_authorized_operations(context.may.operations(&Resource::group(&id))),
-            false => described,
-        };
-        let found = context.may.group(&id).and_then(|()| match id.is_empty() {
-            true => Err(ErrorCode::InvalidGroupId),
-            false => node.share.groups.with_group(node, &id, |group| describe_group(&described, group)),
-        });
-        match found {
-            Ok(group) => without_hidden_topics(context, group),
-            Err(code) => described.with_error_code(code.code()),
-        }
-    };
-    ShareGroupDescribeResponse::default().with_groups(request.group_ids.into_iter().map(describe).collect())
+    let groups = request.group_ids.into_iter();
+    let groups = groups.map(|id| describe(node, context, id, request.include_authorized_operations));
+    ShareGroupDescribeResponse::default().with_groups(groups.collect())
 }
 
-/// A group with a topic that the caller may not describe is not described, as in Kafka.
-fn without_hidden_topics(context: &RequestContext, group: DescribedGroup) -> DescribedGroup {
+/// An answer with an error says nothing else, as in Kafka.
+fn describe(node: &Node, context: &RequestContext, id: GroupId, with_operations: bool) -> DescribedGroup {
+    let described = DescribedGroup::default().with_group_id(id.clone());
+    let found = context.may.group(&id).and_then(|()| match id.is_empty() {
+        true => Err(ErrorCode::InvalidGroupId),
+        false => node.share.groups.with_group(node, &id, |group| describe_group(&described, group)),
+    });
+    let group = match found {
+        Ok(group) => group,
+        Err(code) => return described.with_error_code(code.code()),
+    };
     let mut topics = group.members.iter().flat_map(|member| &member.assignment.topic_partitions);
-    if topics.all(|topic| context.may.topic(&topic.topic_name).is_ok()) {
-        return group;
+    if topics.any(|topic| context.may.topic(&topic.topic_name).is_err()) {
+        let text = "The group has described topic(s) that the client is not authorized to describe.";
+        return described
+            .with_error_code(ErrorCode::TopicAuthorizationFailed.code())
+            .with_error_message(Some(StrBytes::from_static_str(text)));
     }
-    let text = "The group has described topic(s) that the client is not authorized to describe.";
-    group
-        .with_error_code(ErrorCode::TopicAuthorizationFailed.code())
-        .with_error_message(Some(StrBytes::from_static_str(text)))
-        .with_members(Vec::new())
+    match with_operations {
+        true => group.with_authorized_operations(context.may.operations(&Resource::group(&id))),
+        false => group,
+    }
 }
 
 fn describe_group(described: &DescribedGroup, group: &ShareGroup) -> DescribedGroup {

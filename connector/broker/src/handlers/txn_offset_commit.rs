@@ -16,7 +16,7 @@ use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ids::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
 use super::RequestContext;
-use super::offsets::{Asked, Committing, Results};
+use super::offsets::{Asked, Committing, Results, asked};
 use super::participation::{self, Question};
 use super::refusals::Refuse;
 use crate::cluster::GROUP_TOPIC;
@@ -44,15 +44,8 @@ pub(super) async fn handle(
     let mut committing = Committing::default();
     for topic in std::mem::take(&mut request.topics) {
         let allowed = may.topic(&topic.name);
-        for asked in topic.partitions {
-            let asked = Asked {
-                topic: topic.name.clone(),
-                partition: asked.partition_index,
-                offset: Offset(asked.committed_offset),
-                leader_epoch: LeaderEpoch(asked.committed_leader_epoch),
-                metadata: asked.committed_metadata,
-            };
-            committing.add(node, allowed, asked);
+        for partition in topic.partitions {
+            committing.add(node, allowed, asked!(topic.name, partition));
         }
     }
     if !committing.is_empty() {

@@ -58,6 +58,8 @@ fn update(node: &Node, version: i16, request: &UpdateFeaturesRequest) -> Result<
     }
     for update in request.feature_updates.iter().filter(|update| update.feature.as_str() == SHARE_VERSION) {
         set_share_version(node, update.max_version_level)?;
+        // The other nodes follow when they hear of it.
+        node.share.manager.follow_level(node);
     }
     Ok(())
 }

@@ -6,6 +6,9 @@
 //! between leaves a second letter and never none. A topic that cannot be written to, after a bounded number of tries,
 //! costs the letter: the records are archived as without the topic, with a warning that names them. Kafka does the
 //! same; a share partition that stands still for ever would be the alternative.
+//!
+//! `share.version` 2 is the gate of new decisions alone. What is archiving when the level falls gets its letter all the
+//! same: at its leader at once, or when it is loaded next, as after any other end of a leader (ADR 0014).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +81,8 @@ async fn write_batch(
 ) -> Result<(), String> {
     let group = &leader.key.group;
     let settings = node.cluster.group_settings(group);
-    let name = node.cluster.group_configs.dead_letter_topic(group).filter(|_| settings.dead_letters);
+    // Whatever level is finalized by now: the letter was promised when the records were given up.
+    let name = node.cluster.group_configs.dead_letter_topic(group);
     let name = name.ok_or("the group has no dead letter topic any more")?;
     check_name(node, &name)?;
     let partitions = topic_of(node, &name)?;

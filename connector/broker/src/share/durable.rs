@@ -125,6 +125,25 @@ pub(crate) struct DurableShare {
     pub(crate) batches: Vec<StateBatch>,
 }
 
+impl DurableShare {
+    /// Offsets from the start offset on that are at an end (Kafka's DeliveryCompleteCount, KIP-1226); none while there
+    /// is no start offset.
+    pub(crate) fn complete_count(&self) -> Option<i32> {
+        complete_count(self.start_offset, &self.batches)
+    }
+}
+
+/// Offsets of `runs`, which are disjoint, that are at an end and not below the start offset.
+pub(crate) fn complete_count<'a>(
+    start_offset: Option<Offset>,
+    runs: impl IntoIterator<Item = &'a StateBatch>,
+) -> Option<i32> {
+    let from = OffsetRange { first: start_offset?, last: Offset(i64::MAX) };
+    let done = runs.into_iter().filter(|run| run.state.is_terminal());
+    let count: i64 = done.filter_map(|run| run.range.intersect(from)).map(OffsetRange::count).sum();
+    Some(i32::try_from(count).unwrap_or(i32::MAX))
+}
+
 /// A number in a stored or sent batch that means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("state batch has an unknown {0} or an empty range")]

@@ -92,9 +92,10 @@ impl ShareManager {
 
     /// How a transaction ended, told by the share coordinator. What is not loaded learns it when it loads.
     pub(crate) async fn resolve(&self, node: &Node, key: &ShareKey, marker: Marker) -> Result<(), ErrorCode> {
-        // Whoever loads a committed REJECT of a group with dead letters has a letter to write: that is done soon.
-        let letters =
-            marker.outcome == TxnOutcome::Commit && node.cluster.group_settings(&key.group).dead_letters;
+        // Whoever loads a committed REJECT of a group with dead letters has a letter to write: that is done soon, also
+        // when the level has fallen since it was staged.
+        let letters = marker.outcome == TxnOutcome::Commit
+            && node.cluster.group_configs.dead_letter_topic(&key.group).is_some();
         if !letters && !self.slots().contains_key(key) {
             return Ok(());
         }
@@ -166,6 +167,15 @@ impl ShareManager {
             let Some(leader) = slot.cell.get() else { return true };
             !leader.is_closed() && (sessions.has_group(&key.group) || !leader.close_if_idle())
         });
+    }
+
+    /// Another level was finalized: what is decided from now on follows it, also where nobody fetches or acknowledges.
+    pub(crate) fn follow_level(&self, node: &Node) {
+        for leader in self.loaded() {
+            let limits = limits_of(&node.cluster.group_settings(&leader.key.group));
+            // One that is closed meanwhile decides nothing.
+            let _closed = leader.with(|partition| partition.set_limits(limits));
+        }
     }
 
     /// Takes back what has been held too long, and sends failed writes again that nobody waits for.

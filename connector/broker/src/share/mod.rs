@@ -115,6 +115,7 @@ impl ShareServices {
         node.spawn("share-versions", TaskKind::Service, async move {
             let mut levels = keeper.cluster.features.watch();
             loop {
+                keeper.share.manager.follow_level(&keeper);
                 if keeper.cluster.features.share_version() < STAGING {
                     keeper.share.coordinator.snapshot_for_old_readers(&keeper);
                 }

@@ -13,6 +13,7 @@ use super::durable::{DurableShare, ShareKey};
 use crate::cluster::SHARE_STATE_TOPIC;
 use crate::error::ErrorCode;
 use crate::group::check_coordinator;
+use crate::log::Isolation;
 use crate::node::Node;
 use crate::share_coordinator::{STATE_VERSION, read_state, state_partition};
 
@@ -32,6 +33,21 @@ pub(crate) fn key_of(node: &Node, group: &str, topic: &str, partition: i32) -> R
 /// The durable state, without fencing its leader.
 pub(crate) async fn describe(node: &Node, key: &ShareKey) -> Result<DurableShare, ErrorCode> {
     read_state(node, key, LeaderEpoch(-1)).await
+}
+
+/// Records that are not delivered to the end: those from the start offset to the end of the log, without those that
+/// are at an end between (KIP-1226, as Kafka counts it: also control records, and less than nothing where the start
+/// offset was set beyond the end). None while there is no start offset. Errors: LEADER_NOT_AVAILABLE,
+/// UNKNOWN_TOPIC_OR_PARTITION.
+pub(crate) fn lag(node: &Node, key: &ShareKey, share: &DurableShare) -> Result<Option<i64>, ErrorCode> {
+    let (Some(start), Some(complete)) = (share.start_offset, share.complete_count()) else {
+        return Ok(None);
+    };
+    let source = node.cluster.topics.partition_by_id(key.topic_id, key.partition);
+    let source = source.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    source.leadership().leader.ok_or(ErrorCode::LeaderNotAvailable)?;
+    let end = source.ends().readable_end(Isolation::ReadUncommitted);
+    Ok(Some(end.0 - start.0 - i64::from(complete)))
 }
 
 /// Errors: NOT_COORDINATOR, NON_EMPTY_GROUP (offsets of a group in use are its members' business), GROUP_ID_NOT_FOUND (a

@@ -3,12 +3,17 @@
 //! Sources: KIP-932 (delivery states), KIP-1191 (dead letters), KIP-1222 (renew), KIP-1289 (transactional acknowledgement). The states and
 //! moves are those of `RecordState`'s diagram; who may make each move is said with each [`Event`].
 
+mod event;
+mod moves;
+
 use std::fmt;
 use std::sync::Arc;
 
 use sharestream_base::Instant;
 use sharestream_base::ids::{ProducerEpoch, ProducerId};
 use sharestream_base::planted::{Bug, is_planted};
+
+pub(crate) use self::event::Event;
 
 /// Member id of a share consumer. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -184,91 +189,6 @@ pub(crate) enum RecordState {
     Archived,
 }
 
-/// What can happen to a run.
-#[derive(Clone, Debug)]
-pub(crate) enum Event<'a> {
-    /// A member's ShareFetch takes it. Made by the share-partition leader.
-    Acquire {
-        /// The member.
-        member: &'a MemberId,
-        /// When its lock expires.
-        lock_deadline: Instant,
-    },
-    /// The log says that the records belong to an aborted transaction (share.isolation.level=read_committed).
-    Skip {
-        /// The write that will carry it.
-        write: WriteId,
-    },
-    /// The holder acknowledges.
-    Acknowledge {
-        /// The member that acknowledges.
-        member: &'a MemberId,
-        /// Its decision.
-        ack: Acknowledgement,
-        /// The write that will carry it.
-        write: WriteId,
-    },
-    /// The holder renews its lock (KIP-1222).
-    Renew {
-        /// The member that renews.
-        member: &'a MemberId,
-        /// The new deadline.
-        lock_deadline: Instant,
-    },
-    /// Time has passed. Made by the leader's timer.
-    ExpireLock {
-        /// Now.
-        now: Instant,
-        /// The write that will carry it.
-        write: WriteId,
-    },
-    /// A share session ended: closed by its member, or with its connection.
-    CloseSession {
-        /// The session's member.
-        member: &'a MemberId,
-        /// The write that will carry it.
-        write: WriteId,
-    },
-    /// The holder stages into a transaction (KIP-1289).
-    Stage {
-        /// The member that stages.
-        member: &'a MemberId,
-        /// Transaction and intent.
-        staged: Staged,
-        /// The write that will carry it.
-        write: WriteId,
-    },
-    /// A write is durable.
-    Written {
-        /// Which.
-        write: WriteId,
-    },
-    /// A write failed, or nobody knows.
-    WriteFailed {
-        /// Which.
-        write: WriteId,
-        /// Deadline of the re-armed lock.
-        lock_deadline: Instant,
-    },
-    /// The leader takes up the dead letter. Made by the leader's timer.
-    SendLetter {
-        /// The letter.
-        letter: WriteId,
-    },
-    /// The dead letter is written, or given up as Kafka gives it up.
-    LetterDone {
-        /// Which.
-        letter: WriteId,
-        /// The write that will carry the end.
-        write: WriteId,
-    },
-    /// The transaction coordinator ended a transaction; the share coordinator has made that durable.
-    Resolve {
-        /// The marker.
-        marker: Marker,
-    },
-}
-
 /// What becomes of a run on an event that was not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Transition {
@@ -347,15 +267,6 @@ impl Attempts {
     }
 }
 
-/// Where a transaction's end takes a staged run. An ABORT never archives, whatever the delivery count.
-fn resolved_to(staged: &Staged, outcome: TxnOutcome) -> RecordState {
-    match outcome {
-        TxnOutcome::Commit => staged.intent.committed().into(),
-        TxnOutcome::Abort if is_planted(Bug::AbortMarkerArchives) => RecordState::Archived,
-        TxnOutcome::Abort => RecordState::Available,
-    }
-}
-
 impl RecordState {
     /// True for the ends: the share-partition start offset may pass.
     pub(crate) fn is_terminal(&self) -> bool {
@@ -376,222 +287,17 @@ impl RecordState {
         attempts: Attempts,
     ) -> Result<Transition, InvalidRecordState> {
         match self {
-            RecordState::Available => available(event),
+            RecordState::Available => moves::available(event),
             RecordState::Acquired { holder, lock_deadline } => {
-                acquired(holder, *lock_deadline, event, attempts)
+                moves::acquired(holder, *lock_deadline, event, attempts)
             }
             RecordState::Settling { target, write, holder } => {
-                settling(*target, *write, holder.as_ref(), event)
+                moves::settling(*target, *write, holder.as_ref(), event)
             }
-            RecordState::TxnPending { staged, write } => txn_pending(staged, write, event),
-            RecordState::Archiving { letter } => archiving(*letter, event),
-            RecordState::Acknowledged | RecordState::Archived => terminal(event),
+            RecordState::TxnPending { staged, write } => moves::txn_pending(staged, write, event),
+            RecordState::Archiving { letter } => moves::archiving(*letter, event),
+            RecordState::Acknowledged | RecordState::Archived => moves::terminal(event),
         }
-    }
-}
-
-fn available(event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
-    match event {
-        Event::Acquire { member, lock_deadline } => Ok(Transition::To(RecordState::Acquired {
-            holder: (*member).clone(),
-            lock_deadline: *lock_deadline,
-        })),
-        Event::Skip { write } => Ok(Transition::To(RecordState::Settling {
-            target: Settled::Archived,
-            write: *write,
-            holder: None,
-        })),
-        Event::Acknowledge { .. } | Event::Renew { .. } | Event::Stage { .. } => Err(InvalidRecordState),
-        Event::ExpireLock { .. }
-        | Event::CloseSession { .. }
-        | Event::Written { .. }
-        | Event::WriteFailed { .. }
-        | Event::SendLetter { .. }
-        | Event::LetterDone { .. }
-        | Event::Resolve { .. } => Ok(Transition::Same),
-    }
-}
-
-fn acquired(
-    holder: &MemberId,
-    deadline: Instant,
-    event: &Event<'_>,
-    attempts: Attempts,
-) -> Result<Transition, InvalidRecordState> {
-    let settle = |target, write, holder| Transition::To(RecordState::Settling { target, write, holder });
-    match event {
-        Event::Acquire { .. } | Event::Skip { .. } => Err(InvalidRecordState),
-        Event::Acknowledge { member, .. } | Event::Renew { member, .. } | Event::Stage { member, .. }
-            if *member != holder =>
-        {
-            Err(InvalidRecordState)
-        }
-        Event::Acknowledge { ack, write, .. } => {
-            Ok(settle(ack.target(attempts), *write, Some(holder.clone())))
-        }
-        Event::Renew { lock_deadline, .. } => Ok(Transition::To(RecordState::Acquired {
-            holder: holder.clone(),
-            lock_deadline: *lock_deadline,
-        })),
-        Event::Stage { staged, write, .. } => Ok(Transition::To(RecordState::TxnPending {
-            staged: *staged,
-            write: StageWrite::Outstanding { write: *write, holder: holder.clone(), resolved: None },
-        })),
-        Event::ExpireLock { now, write } => {
-            if deadline <= *now {
-                Ok(settle(attempts.given_back(), *write, None))
-            } else {
-                Ok(Transition::Same)
-            }
-        }
-        Event::CloseSession { member, write } => {
-            if *member == holder {
-                Ok(settle(attempts.given_back(), *write, None))
-            } else {
-                Ok(Transition::Same)
-            }
-        }
-        Event::Written { .. }
-        | Event::WriteFailed { .. }
-        | Event::SendLetter { .. }
-        | Event::LetterDone { .. }
-        | Event::Resolve { .. } => Ok(Transition::Same),
-    }
-}
-
-fn settling(
-    target: Settled,
-    own: WriteId,
-    holder: Option<&MemberId>,
-    event: &Event<'_>,
-) -> Result<Transition, InvalidRecordState> {
-    match event {
-        Event::Acquire { .. }
-        | Event::Skip { .. }
-        | Event::Acknowledge { .. }
-        | Event::Renew { .. }
-        | Event::Stage { .. } => Err(InvalidRecordState),
-        Event::ExpireLock { .. }
-        | Event::SendLetter { .. }
-        | Event::LetterDone { .. }
-        | Event::Resolve { .. } => Ok(Transition::Same),
-        // The holder's session is gone: a failed write must not give the records back to it. Without an owner a
-        // failed write still reaches its target in memory; only the durable delivery count lags.
-        Event::CloseSession { member, .. } => match holder {
-            Some(holder) if holder == *member => {
-                Ok(Transition::To(RecordState::Settling { target, write: own, holder: None }))
-            }
-            Some(_) | None => Ok(Transition::Same),
-        },
-        Event::Written { write } if *write == own => Ok(Transition::To(target.into())),
-        Event::WriteFailed { write, lock_deadline } if *write == own => Ok(match (holder, target) {
-            (Some(holder), _) => Transition::To(RecordState::Acquired {
-                holder: holder.clone(),
-                lock_deadline: *lock_deadline,
-            }),
-            // A delivery that is not counted does no harm.
-            (None, Settled::Available) => Transition::To(RecordState::Available),
-            // Nobody else will ask for it: the same write is repeated until it is durable.
-            (None, Settled::Acknowledged | Settled::Archiving | Settled::Archived) => Transition::Same,
-        }),
-        Event::Written { .. } | Event::WriteFailed { .. } => Ok(Transition::Same),
-    }
-}
-
-fn txn_pending(
-    staged: &Staged,
-    stage_write: &StageWrite,
-    event: &Event<'_>,
-) -> Result<Transition, InvalidRecordState> {
-    match event {
-        Event::Acquire { .. } | Event::Skip { .. } | Event::Acknowledge { .. } | Event::Renew { .. } => {
-            Err(InvalidRecordState)
-        }
-        Event::ExpireLock { .. } if is_planted(Bug::LockExpiresStaged) => {
-            Ok(Transition::To(RecordState::Available))
-        }
-        Event::CloseSession { .. } if is_planted(Bug::SessionCloseReleasesStaged) => {
-            Ok(Transition::To(RecordState::Available))
-        }
-        // The transaction's time-out is the only clock, and it outlives its member.
-        Event::ExpireLock { .. } | Event::CloseSession { .. } => Ok(Transition::Same),
-        Event::Stage { staged: again, write: id, .. } => {
-            let transaction = |staged: &Staged| (staged.producer_id, staged.producer_epoch);
-            if transaction(again) != transaction(staged) || !again.intent.is_repeat_of(staged.intent) {
-                return Err(InvalidRecordState);
-            }
-            match stage_write {
-                StageWrite::Durable => Ok(Transition::Same),
-                StageWrite::Outstanding { holder, resolved, .. } => {
-                    let write =
-                        StageWrite::Outstanding { write: *id, holder: holder.clone(), resolved: *resolved };
-                    Ok(Transition::Rewrite(RecordState::TxnPending { staged: *staged, write }))
-                }
-            }
-        }
-        Event::Written { write: id } => match stage_write {
-            StageWrite::Outstanding { write, resolved, .. } if write == id => {
-                Ok(Transition::To(match resolved {
-                    Some(outcome) => resolved_to(staged, *outcome),
-                    None => RecordState::TxnPending { staged: *staged, write: StageWrite::Durable },
-                }))
-            }
-            StageWrite::Outstanding { .. } | StageWrite::Durable => Ok(Transition::Same),
-        },
-        Event::WriteFailed { write: id, lock_deadline } => match stage_write {
-            StageWrite::Outstanding { write, holder, .. } if write == id => {
-                Ok(Transition::To(RecordState::Acquired {
-                    holder: holder.clone(),
-                    lock_deadline: *lock_deadline,
-                }))
-            }
-            StageWrite::Outstanding { .. } | StageWrite::Durable => Ok(Transition::Same),
-        },
-        Event::Resolve { marker } if marker.resolves(staged) => Ok(Transition::To(match stage_write {
-            StageWrite::Durable => resolved_to(staged, marker.outcome),
-            StageWrite::Outstanding { write, holder, .. } => RecordState::TxnPending {
-                staged: *staged,
-                write: StageWrite::Outstanding {
-                    write: *write,
-                    holder: holder.clone(),
-                    resolved: Some(marker.outcome),
-                },
-            },
-        })),
-        Event::Resolve { .. } | Event::SendLetter { .. } | Event::LetterDone { .. } => Ok(Transition::Same),
-    }
-}
-
-fn archiving(own: Option<WriteId>, event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
-    match event {
-        Event::SendLetter { letter } if own.is_none() => {
-            Ok(Transition::To(RecordState::Archiving { letter: Some(*letter) }))
-        }
-        Event::LetterDone { letter, write } if own == Some(*letter) => {
-            Ok(Transition::To(RecordState::Settling {
-                target: Settled::Archived,
-                write: *write,
-                holder: None,
-            }))
-        }
-        event => terminal(event),
-    }
-}
-
-fn terminal(event: &Event<'_>) -> Result<Transition, InvalidRecordState> {
-    match event {
-        Event::Acquire { .. }
-        | Event::Skip { .. }
-        | Event::Acknowledge { .. }
-        | Event::Renew { .. }
-        | Event::Stage { .. } => Err(InvalidRecordState),
-        Event::ExpireLock { .. }
-        | Event::CloseSession { .. }
-        | Event::Written { .. }
-        | Event::WriteFailed { .. }
-        | Event::SendLetter { .. }
-        | Event::LetterDone { .. }
-        | Event::Resolve { .. } => Ok(Transition::Same),
     }
 }
 

@@ -8,9 +8,11 @@
 //! offset. In batch-optimised mode the last batch may pass that bound and `max_records`, so that batches stay whole;
 //! in record-limit mode both are strict.
 
+mod acks;
 mod acquire;
 pub(super) mod letters;
 mod refresh;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,12 +20,14 @@ use std::time::Duration;
 use sharestream_base::Instant;
 use sharestream_base::ids::{Offset, ProducerEpoch, ProducerId};
 use sharestream_base::planted::{Bug, is_planted};
-use sharestream_wire::messages::AcknowledgementBatch;
 
+pub(crate) use self::acks::{AckBatch, AckError};
+pub(crate) use self::writes::PendingWrite;
+use self::writes::{durable_form, push_batch};
 use super::durable::{DurableShare, DurableState, OffsetRange, StateBatch};
 use super::record_state::{
-    Acknowledgement, Attempts, Event, Intent, InvalidRecordState, Marker, MemberId, RecordState, StageWrite,
-    Staged, Transition, WriteId,
+    Attempts, Event, InvalidRecordState, Marker, MemberId, RecordState, StageWrite, Staged, Transition,
+    WriteId,
 };
 use super::window::{Run, Window};
 
@@ -80,58 +84,6 @@ pub(crate) struct Acquisition {
     pub(crate) acquired: Vec<AcquiredRange>,
     /// Archived aborted data, to be made durable; nobody waits for it.
     pub(crate) write: Option<PendingWrite>,
-}
-
-/// State that has to become durable. The runs stay untouchable until the owner reports the write's end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "the runs stay locked until the write is reported"]
-pub(crate) struct PendingWrite {
-    /// Its number.
-    pub(crate) id: WriteId,
-    /// What to write.
-    pub(crate) batches: Vec<StateBatch>,
-}
-
-/// One acknowledgement batch of a request: one type for the whole range, or one for each offset.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AckBatch<'a> {
-    /// First offset.
-    pub(crate) first: Offset,
-    /// Last offset, inclusive.
-    pub(crate) last: Offset,
-    /// Acknowledge types as on the wire.
-    pub(crate) types: &'a [i8],
-}
-
-impl<'a> From<&'a AcknowledgementBatch> for AckBatch<'a> {
-    fn from(batch: &'a AcknowledgementBatch) -> Self {
-        AckBatch {
-            first: Offset(batch.first_offset),
-            last: Offset(batch.last_offset),
-            types: &batch.acknowledge_types,
-        }
-    }
-}
-
-/// Why acknowledgements of a partition were refused. Nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AckError {
-    /// INVALID_RECORD_STATE.
-    #[error(transparent)]
-    RecordState(#[from] InvalidRecordState),
-    /// INVALID_REQUEST.
-    #[error("{0}")]
-    Request(&'static str),
-    /// INVALID_PRODUCER_EPOCH: the transaction has already been ended by a marker.
-    #[error("the transaction of this producer epoch has ended")]
-    ProducerEpoch,
-}
-
-/// What one run of equal acknowledge types asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    Final(Acknowledgement),
-    Renew,
 }
 
 /// The share partition. See the module's documentation.
@@ -263,104 +215,6 @@ impl SharePartition {
         self.limits.max_record_locks - self.window.span()
     }
 
-    /// Applies ordinary acknowledgements of `member`, all or none. Offsets below the start offset are done already
-    /// and ignored, as in Kafka. None when nothing has to be written (renewals only).
-    pub(crate) fn acknowledge(
-        &mut self,
-        member: &MemberId,
-        acks: &[AckBatch<'_>],
-        now: Instant,
-    ) -> Result<Option<PendingWrite>, AckError> {
-        let lock_deadline = now + self.limits.lock_duration;
-        let write = self.new_write();
-        let asks = self.runs_of(acks, |kind| match kind {
-            0 => Some(Ask::Final(Acknowledgement::Gap)),
-            1 => Some(Ask::Final(Acknowledgement::Accept)),
-            2 => Some(Ask::Final(Acknowledgement::Release)),
-            3 => Some(Ask::Final(Acknowledgement::Reject)),
-            4 => Some(Ask::Renew),
-            _ => None,
-        })?;
-        let asks: Vec<(OffsetRange, Event<'_>)> = asks
-            .into_iter()
-            .filter_map(|(range, ask)| {
-                let range = OffsetRange::new(range.first.max(self.window.start()), range.last)?;
-                Some((
-                    range,
-                    match ask {
-                        Ask::Final(ack) => Event::Acknowledge { member, ack, write },
-                        Ask::Renew => Event::Renew { member, lock_deadline },
-                    },
-                ))
-            })
-            .collect();
-        self.check_all(&asks)?;
-        let mut batches = Vec::new();
-        for (range, event) in &asks {
-            self.change(*range, event, &mut batches);
-        }
-        Ok((!batches.is_empty()).then_some(PendingWrite { id: write, batches }))
-    }
-
-    /// Stages acknowledgements of `member` into a transaction, all or none. None when every one of them is already
-    /// durably staged with the same transaction and intent: a repeat is a success.
-    pub(crate) fn stage(
-        &mut self,
-        member: &MemberId,
-        producer: (ProducerId, ProducerEpoch),
-        acks: &[AckBatch<'_>],
-    ) -> Result<Option<PendingWrite>, AckError> {
-        let write = self.new_write();
-        let asks = self.plan_stage(member, producer, acks, write)?;
-        let mut batches = Vec::new();
-        for (range, event) in &asks {
-            self.change(*range, event, &mut batches);
-        }
-        Ok((!batches.is_empty()).then_some(PendingWrite { id: write, batches }))
-    }
-
-    /// Checks what [`SharePartition::stage`] would do, without doing it.
-    pub(crate) fn check_stage(
-        &self,
-        member: &MemberId,
-        producer: (ProducerId, ProducerEpoch),
-        acks: &[AckBatch<'_>],
-    ) -> Result<(), AckError> {
-        self.plan_stage(member, producer, acks, WriteId(0)).map(|_| ())
-    }
-
-    fn plan_stage<'m>(
-        &self,
-        member: &'m MemberId,
-        producer: (ProducerId, ProducerEpoch),
-        acks: &[AckBatch<'_>],
-        write: WriteId,
-    ) -> Result<Vec<(OffsetRange, Event<'m>)>, AckError> {
-        let (producer_id, producer_epoch) = producer;
-        if self.markers.get(&producer_id).is_some_and(|marker_epoch| producer_epoch < *marker_epoch) {
-            return Err(AckError::ProducerEpoch);
-        }
-        let intents = self.runs_of(acks, |kind| match kind {
-            0 => Some(Intent::Gap),
-            1 => Some(Intent::Accept),
-            3 if self.limits.dead_letters => Some(Intent::DeadLetter),
-            3 => Some(Intent::Reject),
-            _ => None,
-        })?;
-        let asks: Vec<(OffsetRange, Event<'_>)> = intents
-            .into_iter()
-            .map(|(range, intent)| {
-                let staged = Staged { producer_id, producer_epoch, intent };
-                (range, Event::Stage { member, staged, write })
-            })
-            .collect();
-        if asks.iter().any(|(range, _)| range.first < self.window.start()) {
-            return Err(InvalidRecordState.into());
-        }
-        self.check_all(&asks)?;
-        Ok(asks)
-    }
-
     /// A share session of `member` ended: what it holds goes back, or to the archive at the delivery limit.
     pub(crate) fn close_session(&mut self, member: &MemberId) -> Option<PendingWrite> {
         let write = self.new_write();
@@ -395,42 +249,6 @@ impl SharePartition {
         pending
     }
 
-    /// The write is durable.
-    pub(crate) fn written(&mut self, pending: &PendingWrite) {
-        self.finish(pending, &Event::Written { write: pending.id });
-        self.letters_due |= pending
-            .batches
-            .iter()
-            .any(|batch| matches!(batch.state, DurableState::Archiving | DurableState::TxnPending(_)));
-    }
-
-    /// The write failed or its outcome is unknown: staged and acknowledged records go back to their holder with a
-    /// new lock, so that none is left without a clock. What had no holder waits for [`SharePartition::unsent_writes`].
-    pub(crate) fn write_failed(&mut self, pending: &PendingWrite, now: Instant) {
-        let lock_deadline = now + self.limits.lock_duration;
-        self.arm(lock_deadline);
-        self.finish(pending, &Event::WriteFailed { write: pending.id, lock_deadline });
-        let mut batches = Vec::new();
-        for batch in &pending.batches {
-            self.window.update(batch.range, |range, run| {
-                if matches!(&run.state, RecordState::Settling { write, .. } if *write == pending.id)
-                    && let Some(state) = durable_form(&run.state)
-                {
-                    push_batch(&mut batches, StateBatch { range, state, delivery_count: run.delivery_count });
-                }
-            });
-        }
-        if !batches.is_empty() {
-            self.unsent.push(PendingWrite { id: pending.id, batches });
-        }
-    }
-
-    /// Failed writes to send again; their ends are reported like those of any other.
-    #[must_use]
-    pub(crate) fn unsent_writes(&mut self) -> Vec<PendingWrite> {
-        std::mem::take(&mut self.unsent)
-    }
-
     /// The share coordinator has made the end of a transaction durable. A repeat changes nothing. True when a run
     /// was resolved.
     pub(crate) fn resolve(&mut self, marker: Marker) -> bool {
@@ -462,54 +280,6 @@ impl SharePartition {
 
     fn arm(&mut self, deadline: Instant) {
         self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
-    }
-
-    /// Cuts batches into runs of one type and checks their shape, without allocating for each record.
-    fn runs_of<T: Copy + PartialEq>(
-        &self,
-        acks: &[AckBatch<'_>],
-        kind: impl Fn(i8) -> Option<T>,
-    ) -> Result<Vec<(OffsetRange, T)>, AckError> {
-        let unknown = AckError::Request("an acknowledge type is not allowed here");
-        let mut runs: Vec<(OffsetRange, T)> = Vec::with_capacity(acks.len());
-        let mut previous: Option<Offset> = None;
-        for ack in acks {
-            let range = OffsetRange::new(ack.first, ack.last)
-                .ok_or(AckError::Request("the first offset is above the last"))?;
-            if range.first.0 < 0 {
-                return Err(AckError::Request("an offset is negative"));
-            }
-            if previous.is_some_and(|last| range.first <= last) {
-                return Err(AckError::Request("acknowledgement batches overlap or are out of order"));
-            }
-            if range.last >= self.window.end() {
-                return Err(AckError::Request("offsets beyond what was ever acquired"));
-            }
-            previous = Some(range.last);
-            if let [single] = ack.types {
-                runs.push((range, kind(*single).ok_or(unknown)?));
-                continue;
-            }
-            if i64::try_from(ack.types.len()) != Ok(range.count()) {
-                return Err(AckError::Request("one acknowledge type for the batch or one for each offset"));
-            }
-            let mut first = range.first;
-            for chunk in ack.types.chunk_by(|a, b| a == b) {
-                let last = first.plus(chunk.len() as i64 - 1);
-                runs.push((OffsetRange { first, last }, kind(chunk[0]).ok_or(unknown)?));
-                first = last.next();
-            }
-        }
-        Ok(runs)
-    }
-
-    fn check_all(&self, asks: &[(OffsetRange, Event<'_>)]) -> Result<(), InvalidRecordState> {
-        for (range, event) in asks {
-            for (_, run) in self.window.overlapping(*range) {
-                run.state.apply(event, self.limits.attempts(run.delivery_count))?;
-            }
-        }
-        Ok(())
     }
 
     /// Applies a checked event to `range` and adds what must be written to `batches`.
@@ -547,16 +317,6 @@ impl SharePartition {
         (!batches.is_empty()).then_some(PendingWrite { id: write, batches })
     }
 
-    fn finish(&mut self, pending: &PendingWrite, event: &Event<'_>) {
-        let limits = self.limits;
-        for batch in &pending.batches {
-            self.window.update(batch.range, |_, run| {
-                step(run, event, limits);
-            });
-        }
-        self.window.advance();
-    }
-
     /// The runs as they are, for those who look from outside.
     pub(crate) fn window(&self) -> &Window {
         &self.window
@@ -575,19 +335,6 @@ fn step(run: &mut Run, event: &Event<'_>, limits: Limits) -> bool {
     }
 }
 
-/// What a write makes durable of a run that waits for it; none for runs that wait for no write.
-fn durable_form(state: &RecordState) -> Option<DurableState> {
-    match state {
-        RecordState::Settling { target, .. } => Some((*target).into()),
-        RecordState::TxnPending { staged, .. } => Some(DurableState::TxnPending(*staged)),
-        RecordState::Available
-        | RecordState::Acquired { .. }
-        | RecordState::Archiving { .. }
-        | RecordState::Acknowledged
-        | RecordState::Archived => None,
-    }
-}
-
 fn held_until(state: &RecordState) -> Option<Instant> {
     match state {
         RecordState::Acquired { lock_deadline, .. } => Some(*lock_deadline),
@@ -597,20 +344,6 @@ fn held_until(state: &RecordState) -> Option<Instant> {
         | RecordState::Archiving { .. }
         | RecordState::Acknowledged
         | RecordState::Archived => None,
-    }
-}
-
-/// Adds a batch, merged with the last one where they are one run.
-fn push_batch(batches: &mut Vec<StateBatch>, batch: StateBatch) {
-    match batches.last_mut() {
-        Some(last)
-            if last.range.last.next() == batch.range.first
-                && last.state == batch.state
-                && last.delivery_count == batch.delivery_count =>
-        {
-            last.range.last = batch.range.last;
-        }
-        Some(_) | None => batches.push(batch),
     }
 }
 

@@ -10,8 +10,7 @@ mod persister;
 pub(crate) mod records;
 mod shard;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sharestream_base::ids::{LeaderEpoch, Offset, PartitionIndex, StateEpoch};
 use sharestream_wire::messages::share_txn_outcome::ShareTxnOutcomeRequest;
@@ -22,7 +21,8 @@ use crate::cluster::SHARE_STATE_TOPIC;
 use crate::config::BrokerConfig;
 use crate::error::ErrorCode;
 use crate::features::STAGING;
-use crate::log::{Isolation, Led, Origin, Partition};
+use crate::led_shards::{self, LedShard, LedShards, lock};
+use crate::log::{Led, Origin, Partition};
 use crate::node::Node;
 use crate::share::durable::{DurableShare, DurableState, ShareKey, StateBatch};
 use crate::share::record_state::{Marker, TxnOutcome};
@@ -34,13 +34,11 @@ use shard::{Decided, Shard};
 
 /// Private version of the share-state APIs: the one whose batches carry producer id, epoch and intent.
 pub(crate) const STATE_VERSION: i16 = 10;
-/// Bytes that one step of a replay reads.
-const REPLAY_BYTES: usize = 4 * 1024 * 1024;
 
 /// The share coordinator of one node.
 #[derive(Debug, Default)]
 pub(crate) struct ShareCoordinator {
-    shards: Mutex<BTreeMap<PartitionIndex, Arc<Mutex<Loaded>>>>,
+    shards: LedShards<Loaded>,
 }
 
 #[derive(Debug)]
@@ -103,7 +101,7 @@ impl ShareCoordinator {
         index: PartitionIndex,
         marker: Marker,
     ) -> Result<(), ErrorCode> {
-        let loaded = self.shard(node, index)?;
+        let loaded = self.shards.get(node, index)?;
         let unconfirmed = {
             let mut loaded = lock(&loaded);
             let touched = loaded.shard.awaiting(&marker);
@@ -132,8 +130,7 @@ impl ShareCoordinator {
 
     /// Ends of transactions that the loaded shards remember.
     pub(crate) fn remembered_markers(&self) -> u64 {
-        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        shards.values().map(|loaded| lock(loaded).shard.marker_count()).sum()
+        self.shards.loaded().iter().map(|loaded| lock(loaded).shard.marker_count()).sum()
     }
 
     /// Writes a snapshot of every partition that this node leads and whose log still has values of the version with
@@ -145,7 +142,7 @@ impl ShareCoordinator {
                 continue;
             }
             // Another leads it, and does the same.
-            let Ok(loaded) = self.shard(node, index) else { continue };
+            let Ok(loaded) = self.shards.get(node, index) else { continue };
             if let Err(code) = lock(&loaded).cut(node.env.clock.wall_ms()) {
                 warn!(partition = %index, %code, "no snapshot for older readers: it is tried again");
             }
@@ -171,24 +168,19 @@ impl ShareCoordinator {
 
     fn shard_of(&self, node: &Node, key: &ShareKey) -> Result<Arc<Mutex<Loaded>>, ErrorCode> {
         let index = state_partition(node, key).ok_or(ErrorCode::CoordinatorNotAvailable)?;
-        self.shard(node, index)
+        self.shards.get(node, index)
+    }
+}
+
+impl LedShard for Loaded {
+    const TOPIC: &'static str = SHARE_STATE_TOPIC;
+
+    fn load(node: &Node, led: Led) -> Result<Self, ErrorCode> {
+        Loaded::load(led, remember_ms(&node.config))
     }
 
-    /// The shard, replayed from its log when this node has begun to lead it. Errors: NOT_COORDINATOR.
-    fn shard(&self, node: &Node, index: PartitionIndex) -> Result<Arc<Mutex<Loaded>>, ErrorCode> {
-        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ok(led) = node.led(SHARE_STATE_TOPIC, index) else {
-            shards.remove(&index);
-            return Err(ErrorCode::NotCoordinator);
-        };
-        if let Some(loaded) = shards.get(&index)
-            && lock(loaded).led.epoch() == led.epoch()
-        {
-            return Ok(Arc::clone(loaded));
-        }
-        let loaded = Arc::new(Mutex::new(Loaded::load(led, remember_ms(&node.config))?));
-        shards.insert(index, Arc::clone(&loaded));
-        Ok(loaded)
+    fn led(&self) -> &Led {
+        &self.led
     }
 }
 
@@ -248,26 +240,20 @@ fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
     Ok(shard)
 }
 
-/// Reads a log from `from` to its end; gives that end.
-fn read_from(log: &Partition, mut from: Offset, mut take: impl FnMut(Record)) -> Result<Offset, ErrorCode> {
-    loop {
-        let read = log.read(from, REPLAY_BYTES, Isolation::ReadUncommitted)?;
-        if read.batches.is_empty() {
-            return Ok(from);
+/// Reads the records of a log from `from` to its end; gives that end.
+fn read_from(log: &Partition, from: Offset, mut take: impl FnMut(Record)) -> Result<Offset, ErrorCode> {
+    led_shards::replay(log, from, |batch| {
+        if batch.header.is_control() {
+            return Ok(());
         }
-        for batch in read.batches {
-            from = Offset(batch.header.next_offset());
-            if batch.header.is_control() {
-                continue;
-            }
-            let records = batch.records().map_err(|_| ErrorCode::CorruptMessage)?;
-            for record in records.iter() {
-                let record = record.map_err(|_| ErrorCode::CorruptMessage)?;
-                let record = Record::decode(record.key.unwrap_or_default(), record.value);
-                take(record.map_err(|_| ErrorCode::CorruptMessage)?);
-            }
+        let records = batch.records().map_err(|_| ErrorCode::CorruptMessage)?;
+        for record in records.iter() {
+            let record = record.map_err(|_| ErrorCode::CorruptMessage)?;
+            let record = Record::decode(record.key.unwrap_or_default(), record.value);
+            take(record.map_err(|_| ErrorCode::CorruptMessage)?);
         }
-    }
+        Ok(())
+    })
 }
 
 /// True when a reader of Kafka's schemas would refuse a value of the log (ADR 0014). Markers of transactions are no
@@ -354,10 +340,6 @@ pub(crate) fn state_partition(node: &Node, key: &ShareKey) -> Option<PartitionIn
     let index =
         sharestream_wire::share_state::state_partition(&key.group, key.topic_id, key.partition, count);
     Some(PartitionIndex(index))
-}
-
-fn lock(loaded: &Mutex<Loaded>) -> MutexGuard<'_, Loaded> {
-    loaded.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

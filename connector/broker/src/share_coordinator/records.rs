@@ -34,6 +34,8 @@ const ENDED_WITHOUT_TIME: i16 = 0;
 const NO_TIMESTAMP: i64 = -1;
 /// Fewest bytes of a batch: version 0 without tagged fields.
 const BATCH_BYTES_MIN: usize = 20;
+/// Tag of DeliveryCompleteCount in both values.
+const COMPLETE_COUNT_TAG: u32 = 0;
 
 /// One record of the share coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +53,11 @@ pub(crate) enum Record {
         key: ShareKey,
         /// Epoch of the leader that wrote.
         leader_epoch: LeaderEpoch,
-        /// A higher start offset.
+        /// The start offset after the change; the same or higher.
         start_offset: Option<Offset>,
+        /// How many offsets from that start offset on are at an end after the change (KIP-1226), for a Kafka that reads
+        /// the log: here it follows from the runs. None while there is no start offset.
+        complete_count: Option<i32>,
         /// The changed runs.
         batches: Vec<StateBatch>,
     },
@@ -109,8 +114,9 @@ impl Record {
                 value.put_i64(NO_TIMESTAMP);
                 value.put_i64(NO_TIMESTAMP);
                 put_batches(&mut value, version, &share.batches);
+                put_complete_count(&mut value, share.complete_count());
             }
-            Record::Update { key: share_key, leader_epoch, start_offset, batches } => {
+            Record::Update { key: share_key, leader_epoch, start_offset, complete_count, batches } => {
                 put_key(&mut key, UPDATE, share_key);
                 let version = version_of(batches);
                 value.put_i16(version);
@@ -118,6 +124,7 @@ impl Record {
                 value.put_i32(leader_epoch.0);
                 value.put_i64(start_offset.map_or(-1, |offset| offset.0));
                 put_batches(&mut value, version, batches);
+                put_complete_count(&mut value, *complete_count);
             }
             Record::Removed { key: share_key } => {
                 put_key(&mut key, SNAPSHOT, share_key);
@@ -158,6 +165,7 @@ impl Record {
                 let _created_ms = value.try_get_i64().map_err(malformed)?;
                 let _written_ms = value.try_get_i64().map_err(malformed)?;
                 let batches = get_batches(&mut value, version)?;
+                let _follows_from_the_batches = get_complete_count(&mut value)?;
                 Record::Snapshot {
                     key,
                     share: DurableShare { state_epoch, leader_epoch, start_offset, batches },
@@ -168,7 +176,9 @@ impl Record {
                 let _snapshot_epoch = value.try_get_i32().map_err(malformed)?;
                 let leader_epoch = LeaderEpoch(value.try_get_i32().map_err(malformed)?);
                 let start_offset = get_offset(&mut value)?;
-                Record::Update { key, leader_epoch, start_offset, batches: get_batches(&mut value, version)? }
+                let batches = get_batches(&mut value, version)?;
+                let complete_count = get_complete_count(&mut value)?;
+                Record::Update { key, leader_epoch, start_offset, complete_count, batches }
             }
             (ENDED, ENDED_WITHOUT_TIME | ENDED_VERSION) => {
                 let producer_id = ProducerId(key.try_get_i64().map_err(malformed)?);
@@ -227,7 +237,7 @@ fn version_of(batches: &[StateBatch]) -> i16 {
     if pending { WITH_PENDING } else { KAFKAS }
 }
 
-/// The batches, which are the last field but for the tagged ones of the value, of which we write none.
+/// The batches, which are the last field but for the tagged ones of the value.
 fn put_batches(buf: &mut Vec<u8>, version: i16, batches: &[StateBatch]) {
     put_unsigned_varint(buf, u32::try_from(batches.len() + 1).unwrap_or(0));
     for batch in batches {
@@ -243,7 +253,15 @@ fn put_batches(buf: &mut Vec<u8>, version: i16, batches: &[StateBatch]) {
         }
         put_unsigned_varint(buf, 0);
     }
-    put_unsigned_varint(buf, 0);
+}
+
+/// The tagged fields of a value, of which there is one: it is left out where it says nothing.
+fn put_complete_count(buf: &mut Vec<u8>, count: Option<i32>) {
+    let Some(count) = count else { return put_unsigned_varint(buf, 0) };
+    put_unsigned_varint(buf, 1);
+    put_unsigned_varint(buf, COMPLETE_COUNT_TAG);
+    put_unsigned_varint(buf, 4);
+    buf.put_i32(count);
 }
 
 fn get_batches(buf: &mut Bytes, version: i16) -> Result<Vec<StateBatch>, MalformedRecord> {
@@ -267,22 +285,34 @@ fn get_batches(buf: &mut Bytes, version: i16) -> Result<Vec<StateBatch>, Malform
             batch.producer_epoch = buf.try_get_i16().map_err(malformed)?;
             batch.ack_type = buf.try_get_i8().map_err(malformed)?;
         }
-        skip_tagged_fields(buf)?;
+        get_tagged_fields(buf, |_tag, _field| Ok(()))?;
         batches.push(StateBatch::from_wire(&batch).map_err(|_| MalformedRecord)?);
     }
-    skip_tagged_fields(buf)?;
     Ok(batches)
 }
 
-/// Kafka's DeliveryCompleteCount is one: it follows from the batches.
-fn skip_tagged_fields(buf: &mut Bytes) -> Result<(), MalformedRecord> {
+/// The tagged fields of a value; unknown ones are skipped.
+fn get_complete_count(buf: &mut Bytes) -> Result<Option<i32>, MalformedRecord> {
+    let mut count = None;
+    get_tagged_fields(buf, |tag, mut field| {
+        if tag == COMPLETE_COUNT_TAG {
+            count = Some(field.try_get_i32().map_err(malformed)?);
+            return if field.is_empty() { Ok(()) } else { Err(MalformedRecord) };
+        }
+        Ok(())
+    })?;
+    Ok(count.filter(|count| *count >= 0))
+}
+
+fn get_tagged_fields(
+    buf: &mut Bytes,
+    mut take: impl FnMut(u32, &[u8]) -> Result<(), MalformedRecord>,
+) -> Result<(), MalformedRecord> {
     let number = |buf: &mut Bytes| get_unsigned_varint(buf).map_err(|_| MalformedRecord);
     for _ in 0..number(buf)? {
-        let _tag = number(buf)?;
+        let tag = number(buf)?;
         let length = usize::try_from(number(buf)?).map_err(|_| MalformedRecord)?;
-        if length > buf.len() {
-            return Err(MalformedRecord);
-        }
+        take(tag, buf.get(..length).ok_or(MalformedRecord)?)?;
         buf.advance(length);
     }
     Ok(())

@@ -12,7 +12,7 @@ use sharestream_base::planted::{Bug, is_planted};
 
 use super::records::Record;
 use crate::error::ErrorCode;
-use crate::share::durable::{DurableShare, DurableState, OffsetRange, ShareKey, StateBatch};
+use crate::share::durable::{DurableShare, DurableState, OffsetRange, ShareKey, StateBatch, complete_count};
 use crate::share::record_state::{Marker, TxnOutcome};
 
 /// Updates between two snapshots of a shard (Kafka: `share.coordinator.snapshot.update.records.per.snapshot`).
@@ -78,14 +78,9 @@ impl Shard {
                 return Err(ErrorCode::InvalidProducerEpoch);
             }
         }
-        let record = match self.shares.contains_key(key) {
-            true => Record::Update {
-                key: key.clone(),
-                leader_epoch: write.leader_epoch,
-                start_offset: write.start_offset,
-                batches: write.batches,
-            },
-            false => Record::Snapshot {
+        let record = match self.shares.get(key) {
+            Some(share) => share.update(key, write.leader_epoch, write.start_offset, write.batches),
+            None => Record::Snapshot {
                 key: key.clone(),
                 share: DurableShare {
                     state_epoch: write.state_epoch,
@@ -135,12 +130,9 @@ impl Shard {
             Some(share) if leader_epoch.0 >= 0 && leader_epoch.0 < share.leader_epoch => {
                 Err(ErrorCode::FencedLeaderEpoch)
             }
-            Some(share) if leader_epoch.0 > share.leader_epoch => Ok(vec![Record::Update {
-                key: key.clone(),
-                leader_epoch,
-                start_offset: None,
-                batches: Vec::new(),
-            }]),
+            Some(share) if leader_epoch.0 > share.leader_epoch => {
+                Ok(vec![share.update(key, leader_epoch, None, Vec::new())])
+            }
             None if leader_epoch.0 >= 0 => {
                 let (state_epoch, batches) = (StateEpoch(0), Vec::new());
                 let share = DurableShare { state_epoch, leader_epoch, start_offset: None, batches };
@@ -197,7 +189,8 @@ impl Shard {
                 share.overlay(None, durable.batches);
                 self.shares.insert(key, share);
             }
-            Record::Update { key, leader_epoch, start_offset, batches } => {
+            // What is complete follows from the runs.
+            Record::Update { key, leader_epoch, start_offset, batches, complete_count: _ } => {
                 self.updates_since_snapshot += 1;
                 let share = self.shares.entry(key).or_default();
                 share.leader_epoch = share.leader_epoch.max(leader_epoch.0);
@@ -208,6 +201,9 @@ impl Shard {
             }
             Record::Ended { marker, ended_ms } => {
                 self.updates_since_snapshot += 1;
+                if is_planted(Bug::MarkerForgotten) {
+                    self.markers.retain(|producer_id, _| *producer_id == marker.producer_id);
+                }
                 let known = self.markers.entry(marker.producer_id).or_insert((marker, ended_ms));
                 // The same again is from a snapshot, which may have given it a time.
                 if known.0.producer_epoch <= marker.producer_epoch {
@@ -259,6 +255,22 @@ impl Shard {
 }
 
 impl Share {
+    /// The record of a change. It says what comes of it, so that a Kafka that reads the log knows the lag: that one
+    /// moves no start offset by itself.
+    fn update(
+        &self,
+        key: &ShareKey,
+        leader_epoch: LeaderEpoch,
+        start_offset: Option<Offset>,
+        batches: Vec<StateBatch>,
+    ) -> Record {
+        let mut after = self.clone();
+        after.overlay(start_offset, batches.clone());
+        let complete_count = complete_count(after.start_offset, after.runs.values());
+        let (key, start_offset) = (key.clone(), after.start_offset);
+        Record::Update { key, leader_epoch, start_offset, complete_count, batches }
+    }
+
     fn durable(&self) -> DurableShare {
         DurableShare {
             state_epoch: StateEpoch(self.state_epoch),

@@ -120,13 +120,20 @@ async fn groups_and_transactions_are_hidden(world: &mut World) {
     let asked = DescribeTransactionsRequest::default().with_transactional_ids(ids);
     let state = worker.call(asked.clone(), 0).await.transaction_states.remove(0);
     assert_eq!((state.error_code, state.topics.len()), (0, 0));
-    let described = ShareGroupDescribeRequest::default().with_group_ids(vec![GroupId(GROUP.into())]);
+    let described = ShareGroupDescribeRequest::default()
+        .with_group_ids(vec![GroupId(GROUP.into())])
+        .with_include_authorized_operations(true);
     let group = worker.call(described.clone(), 1).await.groups.remove(0);
-    assert_eq!((group.error_code, group.members.len()), (REFUSED, 0));
+    let error = share_group_describe_response::DescribedGroup::default()
+        .with_group_id(GroupId(GROUP.into()))
+        .with_error_code(REFUSED)
+        .with_error_message(group.error_message.clone());
+    assert_eq!(group, error, "an error, and nothing of the group or of the caller's rights");
     world.allow(Describe, &ResourcePattern::topic(TOPIC)).await;
     let ask = async || worker.call(described.clone(), 1).await.groups.remove(0);
     let group = world.settled(ask, |group| group.error_code == 0).await;
     assert_eq!((group.error_code, group.members.len()), (0, 1));
+    assert_eq!(group.authorized_operations, bits(&[Describe]));
     let state = worker.call(asked, 0).await.transaction_states.remove(0);
     assert_eq!((state.error_code, state.topics.len()), (0, 1));
     world.revoke_all().await;

@@ -214,7 +214,7 @@ impl Play {
         let (mut shown, mut more) = (answer.clone(), Fields::new());
         for (topic, partitions) in shown.iter_mut().flat_map(|answer| &mut answer.responses).enumerate() {
             for (place, partition) in partitions.partitions.iter_mut().enumerate() {
-                let bytes = partition.records.take().unwrap_or_default();
+                let bytes = taken(&mut partition.records);
                 more.extend(
                     self.mapping.batches(&format!("responses.{topic}.partitions.{place}.batch"), bytes),
                 );
@@ -241,7 +241,7 @@ impl Play {
         for (topic, partitions) in shown.iter_mut().flat_map(|answer| &mut answer.responses).enumerate() {
             partitions.partitions.sort_by_key(|partition| partition.partition_index);
             for (place, partition) in partitions.partitions.iter_mut().enumerate() {
-                let bytes: Bytes = partition.records.take().unwrap_or_default();
+                let bytes = taken(&mut partition.records);
                 more.extend(
                     self.mapping.batches(&format!("responses.{topic}.partitions.{place}.batch"), bytes),
                 );
@@ -249,6 +249,12 @@ impl Play {
         }
         self.note(name, shown.as_ref().map(|answer| answer as &dyn Debug), more);
     }
+}
+
+/// Takes the records out of an answer, whose debug form then tells only whether there was a place for them: none is
+/// `None`, an empty one is not.
+fn taken(records: &mut Option<Bytes>) -> Bytes {
+    records.as_mut().map(std::mem::take).unwrap_or_default()
 }
 
 /// True when a code of an answer passes by itself.

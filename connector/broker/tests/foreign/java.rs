@@ -231,7 +231,7 @@ async fn kafkas_tools_read_move_and_delete_share_groups() {
     groups.retain(|group| !group.is_empty());
     assert_eq!(groups, ["console", "performance", "verifiable"]);
     let offsets = java.share_groups("--describe --group console", "console").await;
-    assert_eq!(offsets, ["console tools 0 10 -", "console tools 1 10 -", "console tools 2 10 -"]);
+    assert_eq!(offsets, ["console tools 0 10 0", "console tools 1 10 0", "console tools 2 10 0"]);
     let state = java.share_groups("--describe --state --group console", "console").await;
     assert!(state.len() == 1 && state[0].ends_with("Empty 0"), "{state:?}");
 

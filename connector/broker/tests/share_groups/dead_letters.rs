@@ -7,8 +7,10 @@ use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use sharestream_broker::faults::{Fault, FaultAction};
 use sharestream_broker::inspect::{DurableStateView, RecordView};
 use sharestream_broker::{ApiKey, BrokerConfig};
+use sharestream_wire::KafkaError;
 
 use crate::fixtures::{Cluster, Member, acquired_of};
+use crate::levels::{DOWNGRADE, UPGRADE, set_level};
 
 const LONG: Duration = Duration::from_secs(10);
 const NO_WAIT: Duration = Duration::ZERO;
@@ -126,7 +128,7 @@ async fn an_end_between_letter_and_note_leaves_a_second_letter_and_never_none() 
     let (mut cluster, mut member) = holding(creating(), &[TOPIC_NAME]).await;
     // The note that the records are archived does not get through: the second write of state from now on.
     assert_eq!(member.acknowledge(&[(0, 3, 9, 1)]).await, 0);
-    let fault = Fault::new(FaultAction::Error(sharestream_wire::KafkaError::REQUEST_TIMED_OUT))
+    let fault = Fault::new(FaultAction::Error(KafkaError::REQUEST_TIMED_OUT))
         .api(ApiKey::WRITE_SHARE_GROUP_STATE)
         .after(1);
     cluster.broker.faults().plant(fault).unwrap();
@@ -172,6 +174,111 @@ async fn below_level_2_there_are_no_dead_letters() {
     assert_eq!(member.acknowledge(&[(0, 0, 9, 3)]).await, 0);
     assert_eq!(cluster.start_offset(0).await, 10, "archived at once");
     assert_eq!(letters(&cluster), []);
+    cluster.broker.shutdown().await;
+}
+
+/// What the durable state says of the records from `first` on; none when they are done.
+fn durable_state(cluster: &Cluster, first: i64) -> Option<DurableStateView> {
+    let shares = cluster.broker.cluster().share_partitions();
+    shares[0].runs.iter().find(|run| run.first.0 == first).map(|run| run.state)
+}
+
+async fn becomes(cluster: &Cluster, first: i64, expected: Option<DurableStateView>) {
+    for _ in 0..1_000 {
+        if durable_state(cluster, first) == expected {
+            return;
+        }
+        cluster.env.clock.sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(durable_state(cluster, first), expected);
+}
+
+#[tokio::test]
+async fn letters_under_way_are_written_to_the_end_when_the_level_falls() {
+    for level in [1, 0] {
+        let mut cluster = Cluster::start_with(creating(), 1, &[TOPIC_NAME]).await;
+        // One more than a batch of letters holds: the second batch begins after the level has fallen.
+        cluster.produce(0, 501).await;
+        let mut member = cluster.member("alice").await;
+        assert_eq!(acquired_of(&member.fetch_full(&[], LONG).await, 0), [(0, 500, 1)]);
+        let slow = Fault::new(FaultAction::Delay(Duration::from_secs(1))).api(ApiKey::PRODUCE);
+        let slow = cluster.broker.faults().plant(slow).unwrap();
+        assert_eq!(member.acknowledge(&[(0, 0, 500, 3)]).await, 0);
+        while cluster.broker.faults().struck(slow) == 0 {
+            cluster.env.clock.sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(set_level(&mut cluster, level, DOWNGRADE).await.error_code, 0);
+        becomes(&cluster, 0, None).await;
+        assert_eq!(offsets(&letters(&cluster)), (0..=500).collect::<Vec<_>>(), "level {level}");
+        cluster.broker.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_archiving_where_nobody_leads_it_waits_through_lower_levels_for_its_letter() {
+    for level in [1, 0] {
+        let (mut cluster, mut member) = holding(creating(), &[TOPIC_NAME]).await;
+        // The leader ends before its letters are noted.
+        let lost = Fault::new(FaultAction::Error(KafkaError::REQUEST_TIMED_OUT))
+            .api(ApiKey::WRITE_SHARE_GROUP_STATE)
+            .after(1);
+        cluster.broker.faults().plant(lost).unwrap();
+        assert_eq!(member.acknowledge(&[(0, 0, 9, 3)]).await, 0);
+        while letters(&cluster).len() < 10 {
+            cluster.env.clock.sleep(Duration::from_millis(5)).await;
+        }
+        cluster.broker.kill_node(1.into()).await.unwrap();
+        cluster.broker.faults().clear();
+        cluster.broker.start_node(1.into()).await.unwrap();
+        cluster = Cluster { admin: cluster.open().await, ..cluster };
+        assert_eq!(set_level(&mut cluster, level, DOWNGRADE).await.error_code, 0);
+        assert_eq!(durable_state(&cluster, 0), Some(DurableStateView::Archiving));
+        if level == 0 {
+            // There are no share groups now: nothing moves, and nothing is forgotten.
+            assert_eq!(set_level(&mut cluster, 3, UPGRADE).await.error_code, 0);
+        }
+        let mut bob = cluster.member("bob").await;
+        assert_eq!(bob.fetch(NO_WAIT).await, [], "archiving records are not delivered");
+        start_offset_becomes(&mut cluster, 10).await;
+        assert_eq!(letters(&cluster).len(), 20, "written again, for nobody knows of the first ones");
+        assert_eq!(cluster.broker.cluster().metrics()[0].dead_letters_failed_count, 0);
+        cluster.broker.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_hears_of_a_commit_after_the_level_fell_writes_its_letters() {
+    let (mut cluster, member) = holding(creating(), &[TOPIC_NAME]).await;
+    let mut transaction = cluster.transaction("job-0", LONG).await;
+    assert_eq!(transaction.stage(&member, &[(0, 0, 9, 3)]).await, 0);
+    drop(member);
+    while cluster.broker.cluster().share_partitions()[0].memory.is_some() {
+        cluster.env.clock.sleep(Duration::from_millis(20)).await;
+    }
+    let untold = Fault::new(FaultAction::Error(KafkaError::REQUEST_TIMED_OUT))
+        .api(ApiKey::SHARE_TXN_OUTCOME)
+        .times(u64::MAX);
+    cluster.broker.faults().plant(untold).unwrap();
+    transaction.end(true).await;
+    becomes(&cluster, 0, Some(DurableStateView::Archiving)).await;
+    assert_eq!(set_level(&mut cluster, 1, DOWNGRADE).await.error_code, 0);
+    assert_eq!(letters(&cluster), []);
+    cluster.broker.faults().clear();
+    becomes(&cluster, 0, None).await;
+    assert_eq!(letters(&cluster).len(), 10);
+    cluster.broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_is_given_up_after_the_level_fell_has_no_letter() {
+    let configs = [TOPIC_NAME, ("share.delivery.count.limit", "1")];
+    let (mut cluster, member) = holding(creating(), &configs).await;
+    assert_eq!(set_level(&mut cluster, 1, DOWNGRADE).await.error_code, 0);
+    // The leader decides by itself: no request tells it the settings.
+    drop(member);
+    start_offset_becomes(&mut cluster, 10).await;
+    assert_eq!(letters(&cluster), []);
+    assert_eq!(cluster.broker.cluster().metrics()[0].dead_letters_failed_count, 0);
     cluster.broker.shutdown().await;
 }
 

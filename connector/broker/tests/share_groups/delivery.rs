@@ -35,6 +35,39 @@ async fn acknowledged_records_move_the_start_offset_and_do_not_come_back() {
     cluster.broker.shutdown().await;
 }
 
+/// KIP-1226.
+#[tokio::test]
+async fn the_lag_counts_what_is_not_at_an_end_whatever_lies_between() {
+    let mut cluster = Cluster::start(1, &[]).await;
+    assert_eq!(cluster.described(0).await, (-1, -1), "nobody has chosen a start offset");
+    cluster.produce(0, 10).await;
+    let mut member = cluster.member("alice").await;
+    assert_eq!(member.fetch(LONG).await, [(0, 9, 1)]);
+    assert_eq!(cluster.described(0).await, (0, 10), "what is delivered is not done");
+    assert_eq!(member.acknowledge(&[(0, 4, 5, 1), (0, 7, 7, 3), (0, 8, 8, 2)]).await, 0);
+    assert_eq!(
+        cluster.described(0).await,
+        (0, 7),
+        "ends behind the start offset count, what is released not"
+    );
+    let mut transaction = cluster.transaction("job-0", LONG).await;
+    assert_eq!(transaction.stage(&member, &[(0, 0, 3, 1)]).await, 0);
+    assert_eq!(cluster.described(0).await, (0, 7), "what is staged is not done");
+    transaction.end(true).await;
+    let mut described = cluster.described(0).await;
+    for _ in 0..500 {
+        if described.0 > 0 {
+            break;
+        }
+        cluster.env.clock.sleep(Duration::from_millis(5)).await;
+        described = cluster.described(0).await;
+    }
+    assert_eq!(described, (6, 3));
+    cluster.produce(0, 5).await;
+    assert_eq!(cluster.described(0).await, (6, 8));
+    cluster.broker.shutdown().await;
+}
+
 #[tokio::test]
 async fn released_records_come_back_with_a_higher_count_until_the_limit_archives_them() {
     let mut cluster = Cluster::start(1, &[("share.delivery.count.limit", "3")]).await;

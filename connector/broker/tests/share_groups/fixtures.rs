@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
-use kafka_protocol::messages::describe_share_group_offsets_request::{
-    DescribeShareGroupOffsetsRequestGroup, DescribeShareGroupOffsetsRequestTopic,
-};
 use kafka_protocol::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    CreateTopicsRequest, DescribeShareGroupOffsetsRequest, EndTxnRequest, GroupId,
-    IncrementalAlterConfigsRequest, InitProducerIdRequest, ProduceRequest, SaslAuthenticateRequest,
-    SaslHandshakeRequest, ShareGroupHeartbeatRequest, TopicName, TransactionalId,
+    CreateTopicsRequest, EndTxnRequest, GroupId, IncrementalAlterConfigsRequest, InitProducerIdRequest,
+    ProduceRequest, SaslAuthenticateRequest, SaslHandshakeRequest, ShareGroupHeartbeatRequest, TopicName,
+    TransactionalId,
 };
 use kafka_protocol::protocol::Request;
 use sharestream_base::{BoxIo, Env, HostPort};
@@ -20,6 +17,9 @@ use sharestream_broker::access::Principal;
 use sharestream_broker::{Broker, BrokerConfig, RunningBroker};
 use sharestream_wire::frame::{self, FrameDecoder};
 use sharestream_wire::messages::AcknowledgementBatch;
+use sharestream_wire::messages::describe_share_group_offsets::{
+    DescribeShareGroupOffsetsRequest, RequestGroup, RequestTopic,
+};
 use sharestream_wire::messages::share_acknowledge::{
     AcknowledgePartition, AcknowledgeTopic, ShareAcknowledgeRequest,
 };
@@ -191,17 +191,18 @@ impl Cluster {
     }
 
     pub(crate) async fn start_offset(&mut self, partition: i32) -> i64 {
-        let topic = DescribeShareGroupOffsetsRequestTopic::default()
-            .with_topic_name(TopicName(TOPIC.into()))
-            .with_partitions(vec![partition]);
-        let group = DescribeShareGroupOffsetsRequestGroup::default()
-            .with_group_id(GroupId(GROUP.into()))
-            .with_topics(Some(vec![topic]));
-        let request = DescribeShareGroupOffsetsRequest::default().with_groups(vec![group]);
-        let response = self.admin.call(request, 0).await;
+        self.described(partition).await.0
+    }
+
+    /// Start offset and lag.
+    pub(crate) async fn described(&mut self, partition: i32) -> (i64, i64) {
+        let topic = RequestTopic { topic_name: TOPIC.into(), partitions: vec![partition] };
+        let group = RequestGroup { group_id: GROUP.into(), topics: Some(vec![topic]) };
+        let request = DescribeShareGroupOffsetsRequest { groups: vec![group] };
+        let response = self.admin.call(request, 1).await;
         let partition = &response.groups[0].topics[0].partitions[0];
         assert_eq!(partition.error_code, 0);
-        partition.start_offset
+        (partition.start_offset, partition.lag)
     }
 
     pub(crate) async fn member(&self, name: &str) -> Member {

@@ -10,8 +10,8 @@ use sharestream_wire::KafkaError;
 use crate::fixtures::Cluster;
 
 const LONG: Duration = Duration::from_secs(10);
-const UPGRADE: i8 = 1;
-const DOWNGRADE: i8 = 2;
+pub(crate) const UPGRADE: i8 = 1;
+pub(crate) const DOWNGRADE: i8 = 2;
 const INVALID_UPDATE_VERSION: i16 = 95;
 const FEATURE_UPDATE_FAILED: i16 = 96;
 
@@ -28,7 +28,7 @@ async fn shown(cluster: &mut Cluster) -> (bool, Option<i16>) {
     (listed, level.map(|feature| feature.max_version_level))
 }
 
-async fn set_level(cluster: &mut Cluster, level: i16, upgrade_type: i8) -> UpdateFeaturesResponse {
+pub(crate) async fn set_level(cluster: &mut Cluster, level: i16, upgrade_type: i8) -> UpdateFeaturesResponse {
     let update = FeatureUpdateKey::default()
         .with_feature("share.version".into())
         .with_max_version_level(level)

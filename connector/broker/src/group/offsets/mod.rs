@@ -13,11 +13,10 @@
 //! are assigned their partitions, or producers that move a group on, need none.
 
 mod progress;
-mod records;
+pub(crate) mod records;
 mod shard;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sharestream_base::TaskKind;
@@ -31,7 +30,8 @@ use self::shard::{Decided, Retention, Shard};
 use crate::cluster::GROUP_TOPIC;
 use crate::error::ErrorCode;
 use crate::inspect::ConsumerOffsetView;
-use crate::log::{Isolation, Led, Marker, Origin, Partition, TransactionVersion, VerificationGuard};
+use crate::led_shards::{self, LedShard, LedShards, lock};
+use crate::log::{Led, Marker, Origin, Partition, TransactionVersion, VerificationGuard};
 use crate::node::Node;
 use crate::txn::{Identity, TopicPartition};
 
@@ -41,8 +41,6 @@ pub(crate) use self::progress::CommittedOffset;
 const METADATA_UNITS_MAX: usize = 4_096;
 /// How often old offsets are looked for (Kafka: `offsets.retention.check.interval.ms`).
 const SWEEP: Duration = Duration::from_secs(600);
-/// Bytes that one step of a replay reads.
-const REPLAY_BYTES: usize = 4 * 1024 * 1024;
 /// Batches of the coordinator have no sequence: a producer's requests come one after another, and the last one counts.
 const SEQUENCE: i32 = 0;
 
@@ -65,7 +63,7 @@ pub(crate) struct Staging {
 /// The offsets that one node coordinates.
 #[derive(Debug, Default)]
 pub(crate) struct OffsetCoordinator {
-    shards: Mutex<BTreeMap<PartitionIndex, Arc<Mutex<Loaded>>>>,
+    shards: LedShards<Loaded>,
 }
 
 #[derive(Debug)]
@@ -181,11 +179,8 @@ impl OffsetCoordinator {
 
     /// Every group that this node coordinates, by name.
     pub(crate) fn groups(&self, node: &Node) -> Vec<String> {
-        let Some(topic) = node.cluster.topics.by_name(GROUP_TOPIC) else { return Vec::new() };
         let mut groups = Vec::new();
-        for index in (0..topic.partition_count()).map(PartitionIndex) {
-            // Another leads it, and lists them.
-            let Ok(loaded) = self.shard(node, index) else { continue };
+        for (_, loaded) in self.shards.every(node) {
             groups.extend(lock(&loaded).shard.groups().map(|group| group.to_string()));
         }
         groups.sort();
@@ -200,7 +195,7 @@ impl OffsetCoordinator {
         index: PartitionIndex,
         marker: &Marker,
     ) -> Result<(), ErrorCode> {
-        let loaded = self.shard(node, index)?;
+        let loaded = self.shards.get(node, index)?;
         let mut loaded = lock(&loaded);
         let at = loaded.led.append_marker(marker, node.env.clock.wall_ms())?;
         loaded.shard.replay_marker(marker.producer_id, marker.commit, at);
@@ -210,9 +205,7 @@ impl OffsetCoordinator {
     fn sweep(&self, node: &Node) {
         let now_ms = node.env.clock.wall_ms();
         let keep_ms = i64::try_from(node.config.offsets_retention.as_millis()).unwrap_or(i64::MAX);
-        let Some(topic) = node.cluster.topics.by_name(GROUP_TOPIC) else { return };
-        for index in (0..topic.partition_count()).map(PartitionIndex) {
-            let Ok(loaded) = self.shard(node, index) else { continue };
+        for (index, loaded) in self.shards.every(node) {
             let mut loaded = lock(&loaded);
             let retention = Retention { now_ms, keep_ms };
             let records =
@@ -245,26 +238,20 @@ impl OffsetCoordinator {
 
     fn shard_of(&self, node: &Node, group: &str) -> Result<Arc<Mutex<Loaded>>, ErrorCode> {
         let index = node.cluster.group_partition(group).ok_or(ErrorCode::CoordinatorNotAvailable)?;
-        self.shard(node, index)
+        self.shards.get(node, index)
+    }
+}
+
+impl LedShard for Loaded {
+    const TOPIC: &'static str = GROUP_TOPIC;
+
+    fn load(_node: &Node, led: Led) -> Result<Self, ErrorCode> {
+        let shard = replay(&led)?;
+        Ok(Loaded { led, shard, builder: BatchBuilder::new() })
     }
 
-    /// The shard, replayed from its log when this node has begun to lead it. Errors: NOT_COORDINATOR,
-    /// CORRUPT_MESSAGE.
-    fn shard(&self, node: &Node, index: PartitionIndex) -> Result<Arc<Mutex<Loaded>>, ErrorCode> {
-        let mut shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        let Ok(led) = node.led(GROUP_TOPIC, index) else {
-            shards.remove(&index);
-            return Err(ErrorCode::NotCoordinator);
-        };
-        if let Some(loaded) = shards.get(&index)
-            && lock(loaded).led.epoch() == led.epoch()
-        {
-            return Ok(Arc::clone(loaded));
-        }
-        let shard = replay(&led)?;
-        let loaded = Arc::new(Mutex::new(Loaded { led, shard, builder: BatchBuilder::new() }));
-        shards.insert(index, Arc::clone(&loaded));
-        Ok(loaded)
+    fn led(&self) -> &Led {
+        &self.led
     }
 }
 
@@ -351,30 +338,24 @@ fn replay(log: &Partition) -> Result<Shard, ErrorCode> {
         ErrorCode::CorruptMessage
     };
     let mut shard = Shard::default();
-    let mut from = log.ends().log_start;
-    loop {
-        let read = log.read(from, REPLAY_BYTES, Isolation::ReadUncommitted)?;
-        if read.batches.is_empty() {
-            return Ok(shard);
+    led_shards::replay(log, log.ends().log_start, |batch| {
+        let producer_id = ProducerId(batch.header.producer_id);
+        if batch.header.is_control() {
+            let (marker, _) = control::decode(batch).map_err(|error| damaged(&error))?;
+            let commit = marker == control::ControlMarker::Commit;
+            shard.replay_marker(producer_id, commit, Offset(batch.header.base_offset));
+            return Ok(());
         }
-        for batch in read.batches {
-            from = Offset(batch.header.next_offset());
-            let producer_id = ProducerId(batch.header.producer_id);
-            if batch.header.is_control() {
-                let (marker, _) = control::decode(&batch).map_err(|error| damaged(&error))?;
-                let commit = marker == control::ControlMarker::Commit;
-                shard.replay_marker(producer_id, commit, Offset(batch.header.base_offset));
-                continue;
-            }
-            let staged_by = batch.header.is_transactional().then_some(producer_id);
-            for record in batch.records().map_err(|error| damaged(&error))?.iter() {
-                let record = record.map_err(|error| damaged(&error))?;
-                let at = Offset(record.offset);
-                let record = Record::decode(record.key.unwrap_or_default(), record.value);
-                shard.replay(record.map_err(|error| damaged(&error))?, at, staged_by);
-            }
+        let staged_by = batch.header.is_transactional().then_some(producer_id);
+        for record in batch.records().map_err(|error| damaged(&error))?.iter() {
+            let record = record.map_err(|error| damaged(&error))?;
+            let at = Offset(record.offset);
+            let record = Record::decode(record.key.unwrap_or_default(), record.value);
+            shard.replay(record.map_err(|error| damaged(&error))?, at, staged_by);
         }
-    }
+        Ok(())
+    })?;
+    Ok(shard)
 }
 
 /// What a partition of the log says of every group, whoever leads it; nothing when it is damaged.
@@ -395,10 +376,6 @@ pub(crate) fn recorded(log: &Partition) -> Vec<ConsumerOffsetView> {
         }
     }
     all
-}
-
-fn lock(loaded: &Mutex<Loaded>) -> MutexGuard<'_, Loaded> {
-    loaded.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Recovery of a shard from the log of its partition, and what the coordinator refuses by itself.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use sharestream_base::ids::{NodeId, ProducerEpoch, TopicId};
 

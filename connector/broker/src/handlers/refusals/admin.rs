@@ -8,12 +8,15 @@ use kafka_protocol::messages::delete_records_response::{
 use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResult;
 use kafka_protocol::messages::describe_producers_response::{PartitionResponse, TopicResponse};
-use kafka_protocol::messages::describe_share_group_offsets_response::DescribeShareGroupOffsetsResponseGroup;
 use kafka_protocol::messages::describe_transactions_response::TransactionState;
 use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::share_group_describe_response::DescribedGroup;
 use kafka_protocol::messages::*;
+// Newer than kafka_protocol has it: the name wins over that of the glob above.
+use sharestream_wire::messages::describe_share_group_offsets::{
+    DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse, ResponseGroup,
+};
 
 use super::Refuse;
 
@@ -128,11 +131,12 @@ impl Refuse for ShareGroupDescribeRequest {
 
 impl Refuse for DescribeShareGroupOffsetsRequest {
     fn refuse(self, _version: i16, code: i16) -> DescribeShareGroupOffsetsResponse {
-        let groups = self.groups.into_iter().map(|group| {
-            DescribeShareGroupOffsetsResponseGroup::default()
-                .with_group_id(group.group_id)
-                .with_error_code(code)
+        let groups = self.groups.into_iter();
+        let groups = groups.map(|group| ResponseGroup {
+            group_id: group.group_id,
+            error_code: code,
+            ..ResponseGroup::default()
         });
-        DescribeShareGroupOffsetsResponse::default().with_groups(groups.collect())
+        DescribeShareGroupOffsetsResponse { groups: groups.collect(), ..Default::default() }
     }
 }

@@ -32,7 +32,8 @@ fn snapshot(state: DurableState) -> Record {
 
 fn update(state: DurableState) -> Record {
     let batches = vec![batch(state)];
-    Record::Update { key: key(), leader_epoch: LeaderEpoch(7), start_offset: None, batches }
+    let (start_offset, complete_count) = (Some(Offset(4)), Some(12));
+    Record::Update { key: key(), leader_epoch: LeaderEpoch(7), start_offset, complete_count, batches }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -47,12 +48,12 @@ fn unhex(text: &str) -> Vec<u8> {
 /// Written by the generated classes of kafka-share-coordinator 4.4.0 for the same values.
 const KAFKAS_KEY: &str = "00000001670000000000000001000000000000000200000003";
 const KAFKAS_SNAPSHOT: &str = "00000000000000000004000000070000000000000005ffffffffffffffffffffffffffffffff\
-                               02000000000000000500000000000000090200030000";
+                               02000000000000000500000000000000090200030001000400000005";
 const KAFKAS_UPDATE: &str =
+    "0000000000000000000700000000000000040200000000000000050000000000000009040003000100040000000c";
+/// Without a start offset, so without a count.
+const KAFKAS_UNCOUNTED_UPDATE: &str =
     "00000000000000000007ffffffffffffffff02000000000000000500000000000000090400030000";
-/// With DeliveryCompleteCount.
-const KAFKAS_COUNTED_UPDATE: &str =
-    "00000000000000000007ffffffffffffffff0200000000000000050000000000000009040003000100040000000c";
 
 #[test]
 fn without_pending_runs_records_are_byte_for_byte_those_of_kafka() {
@@ -60,8 +61,27 @@ fn without_pending_runs_records_are_byte_for_byte_those_of_kafka() {
     assert_eq!((hex(&key), hex(&value.unwrap())), (KAFKAS_KEY.to_owned(), KAFKAS_SNAPSHOT.to_owned()));
     let (key, value) = update(DurableState::Archived).encode();
     assert_eq!(hex(&value.unwrap()), KAFKAS_UPDATE);
-    let counted = Record::decode(&key, Some(&unhex(KAFKAS_COUNTED_UPDATE)));
-    assert_eq!(counted, Ok(update(DurableState::Archived)), "its tagged fields are skipped");
+    assert_eq!(Record::decode(&key, Some(&unhex(KAFKAS_UPDATE))), Ok(update(DurableState::Archived)));
+    let uncounted = Record::Update {
+        key: self::key(),
+        leader_epoch: LeaderEpoch(7),
+        start_offset: None,
+        complete_count: None,
+        batches: vec![batch(DurableState::Archived)],
+    };
+    assert_eq!(hex(&uncounted.encode().1.unwrap()), KAFKAS_UNCOUNTED_UPDATE);
+    assert_eq!(Record::decode(&key, Some(&unhex(KAFKAS_UNCOUNTED_UPDATE))), Ok(uncounted));
+}
+
+#[test]
+fn an_unknown_tagged_field_is_skipped_and_a_count_of_another_size_is_malformed() {
+    let (key, value) = update(DurableState::Archived).encode();
+    let value = value.unwrap();
+    let body = value.strip_suffix(&[1, 0, 4, 0, 0, 0, 12][..]).unwrap();
+    let unknown = [body, &[2, 0, 4, 0, 0, 0, 12, 1, 2, 9, 9]].concat();
+    assert_eq!(Record::decode(&key, Some(&unknown)), Ok(update(DurableState::Archived)));
+    let longer = [body, &[1, 0, 5, 0, 0, 0, 12, 0]].concat();
+    assert_eq!(Record::decode(&key, Some(&longer)), Err(MalformedRecord));
 }
 
 #[test]

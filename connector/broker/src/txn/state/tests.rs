@@ -1,7 +1,11 @@
 //! Every (state, command) pair, and properties of random histories.
 
-use proptest::prelude::*;
+use std::sync::Arc;
 
+use proptest::prelude::*;
+use sharestream_base::ids::PartitionIndex;
+
+use super::record::EPOCH_LAST;
 use super::*;
 use crate::txn::log;
 

@@ -3,6 +3,7 @@
 mod admin;
 mod data;
 mod group_offsets;
+mod lag;
 mod membership;
 mod offset_requests;
 mod offsets;
@@ -24,6 +25,7 @@ pub(crate) async fn play(mut play: Play) -> Vec<Step> {
     membership::play(p).await;
     sharing::play(p).await;
     offsets::play(p).await;
+    lag::play(p).await;
     group_offsets::play(p).await;
     admin::play(p).await;
     play.transcript()

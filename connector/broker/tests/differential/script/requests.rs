@@ -12,7 +12,7 @@ use kafka_protocol::protocol::StrBytes;
 use sharestream_wire::records::{BatchBuilder, BatchMeta};
 use uuid::Uuid;
 
-use super::offsets::describe;
+use super::offsets as share_offsets;
 use crate::play::Play;
 
 pub(crate) const READ_UNCOMMITTED: i8 = 0;
@@ -83,7 +83,7 @@ pub(crate) async fn topic(p: &mut Play, name: &str, partitions: i32) -> Topic {
 /// Waits until group coordinators know a topic: in Kafka they learn of it after the part of a broker that answers
 /// Metadata, each from its own queue.
 async fn coordinators_know(p: &mut Play, topic: &str, id: Uuid) {
-    let request = describe(&p.name("passer-by"), Some(&[(topic, &[0])]));
+    let request = share_offsets::describe(&p.name("passer-by"), Some(&[(topic, &[0])]));
     p.quietly_until(&request, 0, |answer| {
         answer.groups.iter().flat_map(|group| &group.topics).any(|topic| topic.topic_id == id)
     })

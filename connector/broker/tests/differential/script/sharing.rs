@@ -91,7 +91,12 @@ impl Member {
     }
 
     /// Fetches until something is acquired, and notes that answer. What is empty before it depends on time.
-    async fn acquires(&mut self, p: &mut Play, name: &str, partitions: &[i32]) -> Option<ShareFetchResponse> {
+    pub(crate) async fn acquires(
+        &mut self,
+        p: &mut Play,
+        name: &str,
+        partitions: &[i32],
+    ) -> Option<ShareFetchResponse> {
         for _ in 0..200 {
             let request = ShareFetchRequest { max_wait_ms: 100, min_bytes: 1, ..self.fetch(partitions, &[]) };
             let answer = p.call(&request, 2).await;
@@ -108,7 +113,7 @@ impl Member {
         None
     }
 
-    async fn acknowledged(
+    pub(crate) async fn acknowledged(
         &mut self,
         p: &mut Play,
         name: &str,
@@ -128,13 +133,13 @@ impl Member {
     }
 }
 
-async fn write(p: &mut Play, topic: &Topic, partition: i32, values: &[&str]) {
+pub(crate) async fn write(p: &mut Play, topic: &Topic, partition: i32, values: &[&str]) {
     let request = produce(None, &topic.name, partition, Some(batch(p.base_ms, NEW, -1, false, values)), -1);
     let answer = p.quietly_until(&request, 9, |_| true).await.unwrap();
     assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
 }
 
-async fn from_the_start(p: &mut Play, group: &str, more: &[(&str, &str)]) {
+pub(crate) async fn from_the_start(p: &mut Play, group: &str, more: &[(&str, &str)]) {
     let mut configs = vec![("share.auto.offset.reset", Some("earliest"))];
     configs.extend(more.iter().map(|(key, value)| (*key, Some(*value))));
     let answer = p.call(&alter_configs(GROUP_RESOURCE, group, &configs), 1).await.unwrap();

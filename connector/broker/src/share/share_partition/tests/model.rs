@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sharestream_base::Clock;
 
-use super::super::super::record_state::{Settled, TxnOutcome};
+use super::super::super::record_state::{Intent, Settled, TxnOutcome};
 use super::*;
 
 const LIMITS: Limits = Limits {
