@@ -225,6 +225,15 @@ impl ShareConsumer {
         }
     }
 
+    /// Hands all decisions to the leaders as ordinary, final acknowledgements that the next poll sends, in requests of
+    /// their own and before any fetch; what they release is there for the fetch behind them. Their results come later,
+    /// from [`ShareConsumer::acknowledgement_results`]. Local; Kafka: `commitAsync`.
+    pub fn commit_acknowledgements_async(&mut self) {
+        for (key, decided) in std::mem::take(&mut self.decided) {
+            self.hand_to_leader(key, decided, When::Now);
+        }
+    }
+
     /// True while acknowledgements wait for their request or its answer. Local.
     pub fn awaits_acknowledgement_results(&self) -> bool {
         self.acknowledging() || self.leaders.values().any(Leader::holds_acknowledgements)

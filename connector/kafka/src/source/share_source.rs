@@ -44,7 +44,7 @@ pub(super) struct ShareSource {
     quiet_until: Option<Instant>,
     /// Polled, and not looked through yet: the ledger had to be caught up first.
     polled: Option<ShareRecords>,
-    /// False once `stop_acquiring` was called: no fetch will carry acknowledgements any more.
+    /// False once `stop_acquiring` was called: no poll will send acknowledgements any more.
     is_polling: bool,
     /// Epochs whose acknowledgements are on their way.
     acknowledging: Vec<CheckpointId>,
@@ -194,9 +194,10 @@ impl ShareSource {
         }
     }
 
-    /// Sends ordinary acknowledgements of `decided`: with the next fetch while there is one to come, since a request
-    /// of their own would only hold it up. A refused one is no error: the record comes again, as at least
-    /// once says, and is counted in the log.
+    /// Sends ordinary acknowledgements of `decided`: with the next poll while there is one to come, in front of its fetch.
+    /// In the fetch itself they would release records one partition after the other, it would come back with the first,
+    /// and epochs would become small (ADR 0015). A refused one is no error: the record comes again, as at least once
+    /// says, and is counted in the log.
     async fn acknowledge(
         &mut self,
         decided: impl Iterator<Item = (SourcePartition, DecidedRange)>,
@@ -208,7 +209,7 @@ impl ShareSource {
             consumer.acknowledge(partition.topic_id, partition.partition, range.first, range.last, kind);
         }
         if is_polling {
-            consumer.acknowledge_with_next_fetch();
+            consumer.commit_acknowledgements_async();
             return Ok(());
         }
         let results = consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
@@ -295,7 +296,7 @@ impl Source for ShareSource {
     async fn stop_acquiring(&mut self) -> Result<()> {
         self.is_polling = false;
         let consumer = self.consumer()?;
-        // What was to go with the next fetch.
+        // What was to go with the next poll.
         let results = consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
         warn_of_refused(&results);
         self.take_results();
