@@ -8,7 +8,7 @@ use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{FetchRequest, MetadataRequest, ProduceRequest, TopicName};
-use kafka_protocol::protocol::{Encodable, Request, StrBytes};
+use kafka_protocol::protocol::{Request, StrBytes};
 use serde_json::json;
 use sharestream_base::{Clock, Env};
 use sharestream_wire::frame;
