@@ -1,9 +1,12 @@
-//! Measures what `sharestream run` cannot measure of itself: a share consumer without a job, and the time from a
-//! producer to a read-committed reader behind a running job. Each command prints one JSON object.
+//! Measures what `sharestream run` cannot measure of itself: a share consumer without a job, the time from a producer to
+//! a read-committed reader behind a running job, and the embedded broker. Each command prints one JSON object.
 
 mod consume;
 mod latency;
 mod load;
+mod serve;
+mod shape;
+mod visible;
 
 use clap::{Args, Parser, Subcommand};
 use sharestream_base::Env;
@@ -23,6 +26,12 @@ enum Command {
     Latency(latency::LatencyArgs),
     /// Write records without end, as fast as wanted
     Load(load::LoadArgs),
+    /// Embedded broker in memory, until it is told to end
+    Broker(serve::ServeArgs),
+    /// Price of the check of a message against its shape (ADR 0017), beside its decoding
+    Shape,
+    /// Time from EndTxn to everybody's eyes, for transactions of one record and one staged range
+    Visible(visible::VisibleArgs),
 }
 
 /// Where the brokers are.
@@ -46,5 +55,8 @@ async fn main() -> anyhow::Result<()> {
         Command::Consume(args) => Box::pin(consume::run(env, args)).await,
         Command::Latency(args) => Box::pin(latency::run(env, args)).await,
         Command::Load(args) => Box::pin(load::run(env, args)).await,
+        Command::Broker(args) => Box::pin(serve::run(env, args)).await,
+        Command::Shape => shape::run(&env),
+        Command::Visible(args) => Box::pin(visible::run(env, args)).await,
     }
 }

@@ -339,6 +339,17 @@ impl Led {
         self.lock_led()?.log.read(from, bytes_max, isolation)
     }
 
+    /// See [`PartitionLog::read_until`]. Errors: NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE.
+    pub(crate) fn read_until(
+        &self,
+        from: Offset,
+        enough: Offset,
+        bytes_max: usize,
+        isolation: Isolation,
+    ) -> Result<ReadInfo, ErrorCode> {
+        self.lock_led()?.log.read_until(from, enough, bytes_max, isolation)
+    }
+
     /// The guard for a transactional batch that needs the coordinator's word; `None` when it needs none. Errors:
     /// NOT_LEADER_OR_FOLLOWER.
     pub(crate) fn verification_guard(

@@ -223,11 +223,24 @@ impl PartitionLog {
         bytes_max: usize,
         isolation: Isolation,
     ) -> Result<ReadInfo, ErrorCode> {
+        self.read_until(from, Offset(i64::MAX), bytes_max, isolation)
+    }
+
+    /// As [`PartitionLog::read`], but no batch that begins at `enough` or later, except for the first one.
+    ///
+    /// Errors: OFFSET_OUT_OF_RANGE.
+    pub(crate) fn read_until(
+        &self,
+        from: Offset,
+        enough: Offset,
+        bytes_max: usize,
+        isolation: Isolation,
+    ) -> Result<ReadInfo, ErrorCode> {
         let ends = self.ends();
         if from < ends.log_start || from > ends.high_watermark {
             return Err(ErrorCode::OffsetOutOfRange);
         }
-        let batches = self.store.read(from, ends.readable_end(isolation), bytes_max);
+        let batches = self.store.read(from, enough, ends.readable_end(isolation), bytes_max);
         let aborted = match (isolation, batches.last()) {
             (Isolation::ReadCommitted, _) if is_planted(Bug::AbortedListIgnored) => Vec::new(),
             (Isolation::ReadCommitted, Some(last)) => {

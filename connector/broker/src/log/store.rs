@@ -24,16 +24,16 @@ impl BatchStore {
         self.bytes
     }
 
-    /// Batches from the one that holds `from` on, up to `end` (exclusive) and `bytes_max`, but at least one when
-    /// there is any. No bytes are copied.
-    pub(crate) fn read(&self, from: Offset, end: Offset, bytes_max: usize) -> Vec<RawBatch> {
+    /// Batches from the one that holds `from` on, up to `end` (exclusive), the one that reaches `enough`, and `bytes_max`,
+    /// but at least one when there is any. No bytes are copied.
+    pub(crate) fn read(&self, from: Offset, enough: Offset, end: Offset, bytes_max: usize) -> Vec<RawBatch> {
         let start = self.batches.partition_point(|batch| batch.header.last_offset() < from.0);
         let mut found = Vec::new();
         let mut bytes = 0;
         for batch in self.batches.range(start..) {
-            if batch.header.last_offset() >= end.0
-                || (!found.is_empty() && bytes_max.saturating_sub(bytes) < batch.bytes.len())
-            {
+            let is_enough =
+                batch.header.base_offset >= enough.0 || bytes_max.saturating_sub(bytes) < batch.bytes.len();
+            if batch.header.last_offset() >= end.0 || (!found.is_empty() && is_enough) {
                 break;
             }
             bytes += batch.bytes.len();

@@ -185,7 +185,9 @@ impl ShareLeader {
         // Each round either acquires or moves on over aborted data.
         while got.acquired.is_empty() {
             let Some(from) = partition.next_fetch_offset() else { break };
-            let read = match self.log.read(from, bytes_max, isolation(want.settings)) {
+            // Looking at batches that this fetch cannot take has a price too.
+            let enough = partition.behind_available(from, want.records_max);
+            let read = match self.log.read_until(from, enough, bytes_max, isolation(want.settings)) {
                 Ok(read) => read,
                 // Retention has passed by meanwhile, or the log is shorter than the start offset: nothing is there.
                 Err(ErrorCode::OffsetOutOfRange) => break,

@@ -261,3 +261,19 @@ fn read_committed(log: &PartitionLog, start: Offset) -> Vec<i64> {
         from = Offset(header.next_offset());
     }
 }
+
+#[test]
+fn a_read_goes_no_further_than_is_enough() {
+    let mut log = PartitionLog::default();
+    for _ in 0..4 {
+        append(&mut log, &batch(-1, -1, -1, false, 10)).unwrap();
+    }
+    let batches = |from, enough| {
+        let read = log.read_until(Offset(from), Offset(enough), BYTES_MAX, Isolation::ReadUncommitted);
+        read.unwrap().batches.iter().map(|batch| batch.header.base_offset).collect::<Vec<_>>()
+    };
+    assert_eq!(batches(5, 10), [0]);
+    assert_eq!(batches(5, 11), [0, 10], "a batch is whole");
+    assert_eq!(batches(5, 0), [0], "at least one");
+    assert_eq!(batches(5, i64::MAX), [0, 10, 20, 30]);
+}

@@ -1,12 +1,27 @@
 //! Acquisition: which records a fetch is given (KIP-932, KIP-1206).
 
 use sharestream_base::Instant;
+use sharestream_base::ids::Offset;
 
 use super::{AcquireMode, AcquiredRange, Acquisition, LogBatch, PendingWrite, SharePartition, step};
 use crate::share::durable::OffsetRange;
 use crate::share::record_state::{Event, MemberId, RecordState};
 
 impl SharePartition {
+    /// First offset behind `count` available ones from `from` on; what was never acquired is available.
+    pub(crate) fn behind_available(&self, from: Offset, count: i64) -> Offset {
+        let mut left = count;
+        for (range, run) in self.window.iter() {
+            let available = OffsetRange::new(range.first.max(from), range.last);
+            let Some(range) = available.filter(|_| run.state == RecordState::Available) else { continue };
+            if range.count() >= left {
+                return range.first.plus(left);
+            }
+            left -= range.count();
+        }
+        Offset(self.window.end().max(from).0.saturating_add(left))
+    }
+
     /// Acquires for `member` from `batches` (ascending) until `max_records` or the window is used up.
     pub(crate) fn acquire(
         &mut self,

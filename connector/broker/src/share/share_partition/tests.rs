@@ -239,3 +239,17 @@ fn retention_moves_the_start_offset_over_records_in_flight() {
     settle(&mut partition, write);
     assert_eq!(partition.start_offset(), Offset(10));
 }
+
+#[test]
+fn what_is_enough_for_a_fetch_is_counted_in_available_offsets() {
+    let now = Clock::system().now();
+    let (mut partition, alice) = (SharePartition::new(Offset(0), LIMITS), MemberId::new("alice"));
+    assert_eq!(partition.behind_available(Offset(0), 50), Offset(50), "nothing was acquired yet");
+    acquired(&mut partition, &alice, &[(0, 9), (10, 19), (20, 29)], now);
+    let write = partition.acknowledge(&alice, &[ack(5, 9, &[2]), ack(20, 24, &[2])], now).unwrap();
+    settle(&mut partition, write);
+    let enough: Vec<i64> =
+        [1, 5, 6, 10, 11].iter().map(|count| partition.behind_available(Offset(5), *count).0).collect();
+    assert_eq!(enough, [6, 10, 21, 25, 31], "held ones lie between");
+    assert_eq!(partition.behind_available(Offset(5), i64::MAX), Offset(i64::MAX));
+}
