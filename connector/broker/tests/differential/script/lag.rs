@@ -17,6 +17,9 @@ async fn seen(p: &mut Play, when: &str, group: &str, source: &Topic) {
     }
 }
 
+/// Partition, first and last offset, types.
+type Ack<'a> = (i32, i64, i64, &'a [i8]);
+
 pub(crate) async fn play(p: &mut Play) {
     p.over(1);
     let source = topic(p, "lag", 2).await;
@@ -29,7 +32,7 @@ pub(crate) async fn play(p: &mut Play) {
     seen(p, "of a group that has not fetched", &group, &source).await;
     alice.acquires(p, "lag: acquired", &[0, 1]).await;
     seen(p, "of what is acquired", &group, &source).await;
-    let acks: [(&str, &[(i32, i64, i64, &[i8])]); 5] = [
+    let acks: [(&str, &[Ack<'_>]); 5] = [
         ("accepted behind the start offset", &[(0, 3, 4, &[1])]),
         ("rejected", &[(0, 6, 6, &[3])]),
         ("released", &[(0, 8, 8, &[2])]),
