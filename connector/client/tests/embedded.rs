@@ -40,6 +40,7 @@ against_the_embedded_broker! {
     records::an_uncommitted_read_shows_markers_and_both_ends,
     records::aborted_records_never_reach_a_read_committed_group,
     records::acknowledgements_go_with_the_next_fetch,
+    groups::the_brokers_limits_of_share_groups_are_told,
     groups::a_group_is_listed_described_and_reset,
     groups::an_open_transaction_is_ended_from_outside_and_its_producer_fenced,
 }

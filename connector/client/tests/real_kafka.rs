@@ -57,6 +57,7 @@ against_a_real_kafka! {
     records::aborted_records_never_reach_a_read_committed_group,
     records::acknowledgements_go_with_the_next_fetch,
     records::compaction_leaves_gaps_that_are_acknowledged,
+    groups::the_brokers_limits_of_share_groups_are_told,
     groups::a_group_is_listed_described_and_reset,
     groups::an_open_transaction_is_ended_from_outside_and_its_producer_fenced,
     groups::a_group_is_deleted_once_it_is_empty,

@@ -1,5 +1,6 @@
 //! A job's Kafka side: checked once, then asked for its parts by every attempt.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::commit::{
 };
 use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
-use crate::group::{GroupSettings, split_unknown_tuning};
+use crate::group::{GroupSettings, split_unknown_tuning, tells_limits};
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
 use crate::sink::KafkaSinkFactory;
@@ -261,12 +262,24 @@ async fn set_group_configs(client: &Client, config: &KafkaJobConfig) -> Result<G
     let described = match admin.describe_group_config(&config.group).await {
         Ok(described) => described,
         Err(error) => {
-            // Only an estimate depends on them; what the job file says is known anyway.
+            // What the job file says is known anyway.
             tracing::warn!(%error, group = %config.group, "group configs cannot be read, Kafka's defaults are assumed");
             config.group_configs.clone()
         }
     };
-    Ok(GroupSettings::of(&described))
+    let mut brokers = BTreeMap::new();
+    if !tells_limits(&described) {
+        // A record that is given up at another limit than the brokers' is given up too soon, or by them first.
+        match admin.describe_broker_config().await {
+            Ok(configs) => brokers = configs,
+            Err(error) => tracing::warn!(
+                %error,
+                group = %config.group,
+                "the brokers' limits of share groups cannot be read, Kafka's defaults are assumed"
+            ),
+        }
+    }
+    Ok(GroupSettings::of(&described, &brokers))
 }
 
 /// Sets `wanted`, except for what this Kafka does not know and the job can do without.
