@@ -47,6 +47,7 @@ against_a_real_kafka! {
     scenarios::records_of_a_consumer_that_vanished_go_to_another,
     scenarios::the_record_limit_is_kept_and_single_ranges_are_released,
     scenarios::transactional_acknowledgements_are_refused_where_the_cluster_lacks_them,
+    topics::a_topic_that_another_makes_meanwhile_is_taken,
     topics::a_pattern_finds_topics_that_come_later,
     topics::a_reader_never_goes_on_in_a_topic_that_was_created_again,
     topics::a_transaction_never_commits_into_two_topics_of_one_name,
