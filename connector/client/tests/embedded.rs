@@ -32,6 +32,7 @@ against_the_embedded_broker! {
     scenarios::aborted_records_and_markers_are_gaps_of_a_share_group,
     scenarios::records_of_a_consumer_that_vanished_go_to_another,
     scenarios::the_record_limit_is_kept_and_single_ranges_are_released,
+    topics::a_topic_that_another_makes_meanwhile_is_taken,
     topics::a_pattern_finds_topics_that_come_later,
     topics::a_reader_never_goes_on_in_a_topic_that_was_created_again,
     topics::a_transaction_never_commits_into_two_topics_of_one_name,
@@ -40,6 +41,7 @@ against_the_embedded_broker! {
     records::an_uncommitted_read_shows_markers_and_both_ends,
     records::aborted_records_never_reach_a_read_committed_group,
     records::acknowledgements_go_with_the_next_fetch,
+    groups::the_brokers_limits_of_share_groups_are_told,
     groups::a_group_is_listed_described_and_reset,
     groups::an_open_transaction_is_ended_from_outside_and_its_producer_fenced,
 }

@@ -36,18 +36,19 @@ pub(crate) struct GroupSettings {
     pub(crate) broker_dead_letters: bool,
 }
 
+/// Whether the group has the limits as settings of its own. In Kafka 4.2 only the brokers have them.
+pub(crate) fn tells_limits(described: &BTreeMap<String, String>) -> bool {
+    [DELIVERY_COUNT_LIMIT, RECORD_LOCKS_MAX].iter().all(|name| described.contains_key(*name))
+}
+
 impl GroupSettings {
-    /// Reads them from the group's settings; what a broker does not tell has Kafka's default.
-    pub(crate) fn of(described: &BTreeMap<String, String>) -> Self {
+    /// Reads them from the group's settings, or where it lacks one from the brokers' (`group.` before the name); what
+    /// nobody tells has Kafka's default.
+    pub(crate) fn of(described: &BTreeMap<String, String>, brokers: &BTreeMap<String, String>) -> Self {
+        let told = |name: &str| described.get(name).or_else(|| brokers.get(&format!("group.{name}")));
         GroupSettings {
-            delivery_count_limit: described
-                .get(DELIVERY_COUNT_LIMIT)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(5),
-            record_locks_max: described
-                .get(RECORD_LOCKS_MAX)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(2_000),
+            delivery_count_limit: told(DELIVERY_COUNT_LIMIT).and_then(|text| text.parse().ok()).unwrap_or(5),
+            record_locks_max: told(RECORD_LOCKS_MAX).and_then(|text| text.parse().ok()).unwrap_or(2_000),
             broker_dead_letters: described
                 .get(BROKER_DEAD_LETTER_TOPIC)
                 .is_some_and(|topic| !topic.is_empty()),
@@ -72,13 +73,31 @@ mod tests {
     fn settings_that_the_broker_does_not_tell_have_kafkas_defaults() {
         let defaults =
             GroupSettings { delivery_count_limit: 5, record_locks_max: 2_000, broker_dead_letters: false };
-        assert_eq!(GroupSettings::of(&BTreeMap::new()), defaults);
+        let nothing = BTreeMap::new();
+        assert_eq!(GroupSettings::of(&nothing, &nothing), defaults);
         let told =
             [(DELIVERY_COUNT_LIMIT, "9"), (RECORD_LOCKS_MAX, "4000"), (BROKER_DEAD_LETTER_TOPIC, "dlq.g")];
         let told = told.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let expected =
             GroupSettings { delivery_count_limit: 9, record_locks_max: 4_000, broker_dead_letters: true };
-        assert_eq!(GroupSettings::of(&told.into()), expected);
+        assert_eq!(GroupSettings::of(&told.into(), &nothing), expected);
+    }
+
+    #[test]
+    fn limits_that_the_group_lacks_are_those_of_the_brokers() {
+        let brokers = BTreeMap::from([
+            (format!("group.{DELIVERY_COUNT_LIMIT}"), "2".to_owned()),
+            (format!("group.{RECORD_LOCKS_MAX}"), "100".to_owned()),
+        ]);
+        let of_the_brokers =
+            GroupSettings { delivery_count_limit: 2, record_locks_max: 100, broker_dead_letters: false };
+        assert_eq!(GroupSettings::of(&BTreeMap::new(), &brokers), of_the_brokers);
+        let group = BTreeMap::from([(DELIVERY_COUNT_LIMIT.to_owned(), "9".to_owned())]);
+        assert!(!tells_limits(&group));
+        assert_eq!(
+            GroupSettings::of(&group, &brokers),
+            GroupSettings { delivery_count_limit: 9, ..of_the_brokers }
+        );
     }
 
     #[test]

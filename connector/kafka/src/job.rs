@@ -1,7 +1,9 @@
 //! A job's Kafka side: checked once, then asked for its parts by every attempt.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_schema::SchemaRef;
 use sharestream_base::{Env, ErrorKind};
@@ -17,7 +19,7 @@ use crate::commit::{
 };
 use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
-use crate::group::{GroupSettings, split_unknown_tuning};
+use crate::group::{GroupSettings, split_unknown_tuning, tells_limits};
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
 use crate::sink::KafkaSinkFactory;
@@ -208,25 +210,49 @@ fn ledger_support(client: &Client) -> Result<(), String> {
 
 type JobTopics = (Vec<Arc<TopicInfo>>, Arc<TopicInfo>, Option<Arc<TopicInfo>>);
 
+/// How long a topic may be unknown to the broker that is asked: each hears a little later of a new one.
+const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
+const TOPIC_PAUSE: Duration = Duration::from_millis(200);
+
 /// Looks up every topic that the job needs; all missing ones are named in one error.
 async fn find_topics(client: &Client, config: &KafkaJobConfig) -> Result<JobTopics> {
-    let mut missing = Vec::new();
+    let clock = client.env().clock.clone();
+    let deadline = clock.now() + TOPIC_PATIENCE;
+    loop {
+        let mut missing = Vec::new();
+        let found = find_topics_once(client, config, &mut missing).await?;
+        match found {
+            (sources, Some(output), dead_letters) if missing.is_empty() => {
+                return Ok((sources, output, dead_letters));
+            }
+            _ if clock.now() < deadline => clock.sleep(TOPIC_PAUSE).await,
+            _ => {
+                return Err(invalid_input(format!(
+                    "{}; create them first, for example with: sharestream topic create NAME",
+                    missing.join("; ")
+                )));
+            }
+        }
+    }
+}
+
+type FoundTopics = (Vec<Arc<TopicInfo>>, Option<Arc<TopicInfo>>, Option<Arc<TopicInfo>>);
+
+async fn find_topics_once(
+    client: &Client,
+    config: &KafkaJobConfig,
+    missing: &mut Vec<String>,
+) -> Result<FoundTopics> {
     let mut sources = Vec::new();
     for name in &config.topics {
-        sources.extend(find_topic(client, name, "source", &mut missing).await?);
+        sources.extend(find_topic(client, name, "source", missing).await?);
     }
-    let output = find_topic(client, &config.sink.topic, "sink", &mut missing).await?;
+    let output = find_topic(client, &config.sink.topic, "sink", missing).await?;
     let dead_letters = match &config.dead_letter_topic {
-        Some(name) => find_topic(client, name, "dead letter", &mut missing).await?,
+        Some(name) => find_topic(client, name, "dead letter", missing).await?,
         None => None,
     };
-    match output {
-        Some(output) if missing.is_empty() => Ok((sources, output, dead_letters)),
-        Some(_) | None => Err(invalid_input(format!(
-            "{}; create them first, for example with: sharestream topic create NAME",
-            missing.join("; ")
-        ))),
-    }
+    Ok((sources, output, dead_letters))
 }
 
 async fn find_topic(
@@ -261,12 +287,24 @@ async fn set_group_configs(client: &Client, config: &KafkaJobConfig) -> Result<G
     let described = match admin.describe_group_config(&config.group).await {
         Ok(described) => described,
         Err(error) => {
-            // Only an estimate depends on them; what the job file says is known anyway.
+            // What the job file says is known anyway.
             tracing::warn!(%error, group = %config.group, "group configs cannot be read, Kafka's defaults are assumed");
             config.group_configs.clone()
         }
     };
-    Ok(GroupSettings::of(&described))
+    let mut brokers = BTreeMap::new();
+    if !tells_limits(&described) {
+        // A record that is given up at another limit than the brokers' is given up too soon, or by them first.
+        match admin.describe_broker_config().await {
+            Ok(configs) => brokers = configs,
+            Err(error) => tracing::warn!(
+                %error,
+                group = %config.group,
+                "the brokers' limits of share groups cannot be read, Kafka's defaults are assumed"
+            ),
+        }
+    }
+    Ok(GroupSettings::of(&described, &brokers))
 }
 
 /// Sets `wanted`, except for what this Kafka does not know and the job can do without.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use sharestream_base::ErrorKind;
-use sharestream_client::{Client, KafkaError, NewTopic};
+use sharestream_client::{Client, NewTopic};
 use sharestream_core::commit::AckMode;
 
 use crate::commit::OutcomeTopic;
@@ -39,14 +39,8 @@ pub(crate) async fn outcome_topic(
     let topic = match client.fresh_topic(name).await {
         Ok(topic) => topic,
         Err(error) if is_missing(&error) => {
-            match client.admin().create_topic(wanted(config, node_count)).await {
-                Ok(topic) => topic,
-                // Another replica was faster.
-                Err(error) if error.code() == Some(KafkaError::TOPIC_ALREADY_EXISTS) => {
-                    client.fresh_topic(name).await.map_err(doing())?
-                }
-                Err(error) => return Err(doing()(error)),
-            }
+            // Another replica may be faster.
+            client.admin().ensure_topic(wanted(config, node_count)).await.map_err(doing())?
         }
         Err(error) => return Err(doing()(error)),
     };

@@ -1,13 +1,14 @@
 //! The flights job and its demo against a real Apache Kafka: our client, a foreign broker.
 //!
 //! Needs `SHARESTREAM_KAFKA_BOOTSTRAP` (Apache Kafka 4.2 or later). Without it the tests say so and pass, unless
-//! `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does. `SHARESTREAM_KAFKA_MODE` sets the mode (default `ledger`: no
+//! `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does. One starts a node with SASL of its own by
+//! `SHARESTREAM_KAFKA_LAUNCHER`. `SHARESTREAM_KAFKA_MODE` sets the mode (default `ledger`: no
 //! released Kafka has KIP-1289).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn bootstrap() -> Option<String> {
     if let Ok(bootstrap) = std::env::var("SHARESTREAM_KAFKA_BOOTSTRAP") {
@@ -82,16 +83,38 @@ fn the_example_runs_unchanged_on_apache_kafka() {
 }
 
 #[test]
-fn the_demo_crashes_on_apache_kafka_and_leaves_no_topic_behind() {
+fn the_demo_crashes_on_apache_kafka_and_leaves_no_topic_or_group_behind() {
     let Some(bootstrap) = bootstrap() else { return };
+    the_demo_crashes_and_leaves_nothing_behind(&bootstrap, 3, &[]);
+}
+
+/// Workers, and the keeper of the ledger in them, must authenticate as the demo does.
+#[test]
+fn the_demo_crashes_on_apache_kafka_with_tls_and_sasl() {
+    let Some(kafka) = SecureKafka::start() else { return };
+    for (mechanism, crashes) in [("PLAIN", 0), ("SCRAM-SHA-512", 1)] {
+        let file = kafka.properties(mechanism);
+        kafka.is_ready(&file);
+        the_demo_crashes_and_leaves_nothing_behind(&kafka.address(), crashes, &["--command-config", &file]);
+    }
+    // A wrong password is told before anything is made.
+    std::fs::write(kafka.folder.path().join("password"), "wrong").unwrap();
+    let file = kafka.properties("PLAIN");
+    let output = run(&["demo", "--brokers", &kafka.address(), "--command-config", &file]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("refused user 'alice' by PLAIN"), "{said}");
+}
+
+fn the_demo_crashes_and_leaves_nothing_behind(bootstrap: &str, crashes: u64, security: &[&str]) {
     let mode = mode();
+    let count = crashes.to_string();
     let arguments =
-        ["demo", "--brokers", &bootstrap, "--mode", &mode, "--crashes", "3", "--seed", "5", "--json"];
-    let arguments = [arguments.as_slice(), &["--records", "20000"]].concat();
+        ["demo", "--brokers", bootstrap, "--mode", &mode, "--crashes", &count, "--seed", "5", "--json"];
+    let arguments = [arguments.as_slice(), &["--records", "20000"], security].concat();
     let output = run(&arguments);
     let explained = explained(&arguments, &output);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&explained);
-    assert_eq!((&report["crashes"], &report["records_in"]), (&3.into(), &20_000.into()), "{explained}");
+    assert_eq!((&report["crashes"], &report["records_in"]), (&crashes.into(), &20_000.into()), "{explained}");
     let mut forbidden = vec!["lost", "torn", "open_transactions", "remaining", "wrong"];
     if mode != "at-least-once" {
         forbidden.extend(["doubled", "decided_twice"]);
@@ -99,7 +122,73 @@ fn the_demo_crashes_on_apache_kafka_and_leaves_no_topic_behind() {
     for count in forbidden {
         assert_eq!(report[count], 0, "{count}\n{explained}");
     }
-    let topics = sharestream(&["topic", "list", "--json", "--brokers", &bootstrap]);
-    let topics = String::from_utf8_lossy(&topics.stdout).into_owned();
-    assert!(!topics.contains("\"demo-"), "{topics}");
+    for what in ["topic", "group"] {
+        let listed = sharestream(&[&[what, "list", "--json", "--brokers", bootstrap], security].concat());
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(!listed.contains("\"demo-"), "{listed}");
+    }
+}
+
+/// A node whose listener for users wants TLS and SASL; stopped with the value.
+struct SecureKafka {
+    launcher: String,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+impl Drop for SecureKafka {
+    fn drop(&mut self) {
+        self.run(&["down"]);
+    }
+}
+
+impl SecureKafka {
+    fn start() -> Option<Self> {
+        let Ok(launcher) = std::env::var("SHARESTREAM_KAFKA_LAUNCHER") else {
+            let needs =
+                "skipped: needs SHARESTREAM_KAFKA_LAUNCHER, the program that starts a real Apache Kafka";
+            assert!(std::env::var_os("SHARESTREAM_REQUIRE_WITNESSES").is_none(), "{needs}");
+            println!("{needs}");
+            return None;
+        };
+        let kafka = SecureKafka { launcher, folder: tempfile::tempdir().unwrap(), port: free_ports() };
+        assert!(kafka.run(&["up", "--auth", "--port", &kafka.port.to_string()]), "Kafka did not start");
+        std::fs::write(kafka.folder.path().join("password"), "alice-secret").unwrap();
+        Some(kafka)
+    }
+
+    fn run(&self, verb: &[&str]) -> bool {
+        // Its output would hold up the test: the broker inherits it.
+        let mut command = Command::new(&self.launcher);
+        command.args(verb).arg("--dir").arg(self.folder.path()).stdout(Stdio::null());
+        command.status().unwrap().success()
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port + 3)
+    }
+
+    /// A file of Kafka's properties; what it names lies beside it.
+    fn properties(&self, mechanism: &str) -> String {
+        let file = self.folder.path().join(format!("{mechanism}.properties"));
+        let text = format!(
+            "security.protocol=SASL_SSL\nssl.ca.file=tls/ca.pem\nsasl.mechanism={mechanism}\n\
+             sasl.username=alice\nsasl.password.file=password\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    }
+
+    /// Waits until the listener lets us in: the launcher waits for another one.
+    fn is_ready(&self, file: &str) {
+        let arguments = ["topic", "list", "--brokers", &self.address(), "--command-config", file];
+        let is_in = || run(&arguments).status.success();
+        assert!((0..10).any(|_| is_in()), "{}", explained(&arguments, &run(&arguments)));
+    }
+}
+
+/// Four ports in a row that nobody listens on.
+fn free_ports() -> u16 {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    (31_140..31_190).step_by(10).find(|port| (*port..port + 4).all(is_free)).expect("free ports")
 }

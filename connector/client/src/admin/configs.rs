@@ -1,4 +1,4 @@
-//! Settings of groups (KIP-848; a share group has its own start offset, isolation and limits, KIP-932) and of topics.
+//! Settings of groups (KIP-848; a share group has its own start offset, isolation and limits, KIP-932), topics and brokers.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,15 @@ use kafka_protocol::protocol::StrBytes;
 use sharestream_base::ErrorKind;
 
 use super::Admin;
+use crate::cluster::Purpose;
+use crate::connection::Connection;
 use crate::security::Access;
 use crate::{Error, Result};
 
 /// Resource type of a topic.
 const TOPIC: i8 = 2;
+/// Resource type of a broker.
+const BROKER: i8 = 4;
 /// Resource type of a group.
 const GROUP: i8 = 32;
 /// Operation: set to the value.
@@ -83,34 +87,43 @@ impl Admin {
         self.describe_config((TOPIC, topic), &doing, &Access::topic("DescribeConfigs", topic)).await
     }
 
+    /// The settings of a broker, defaults included: of the first that answers, as brokers of one cluster have the same
+    /// ones where it matters. Cancel safe.
+    ///
+    /// # Errors
+    /// `InvalidInput` (not allowed), `Retry` (none answers).
+    pub async fn describe_broker_config(&self) -> Result<BTreeMap<String, String>> {
+        let mut last = None;
+        for node in self.client.nodes() {
+            // A broker's own settings are told by itself alone.
+            let name = node.0.to_string();
+            let doing = format!("read the settings of broker {name}");
+            let attempt = async {
+                let connection = self.client.node(node, Purpose::General).await?;
+                let access = Access::cluster("DescribeConfigs");
+                self.describe_config_at(&connection, (BROKER, &name), &doing, &access).await
+            };
+            match attempt.await {
+                Ok(configs) => return Ok(configs),
+                // Nothing was changed, so nothing is unknown.
+                Err(error) if error.is_retriable() => last = Some(error.with_kind(ErrorKind::Retry)),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Retry, "no broker is known")))
+    }
+
     async fn describe_config(
         &self,
-        (resource_type, name): (i8, &str),
+        resource: (i8, &str),
         doing: &str,
         access: &Access<'_>,
     ) -> Result<BTreeMap<String, String>> {
-        let resource = DescribeConfigsResource::default()
-            .with_resource_type(resource_type)
-            .with_resource_name(StrBytes::from_string(name.to_owned()))
-            .with_configuration_keys(None);
-        let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
         let mut backoff = self.client.backoff();
         loop {
             let attempt = async {
-                let response = self.client.any().await?.call(&request).await?;
-                let mut configs = BTreeMap::new();
-                for result in &response.results {
-                    if result.error_code != 0 {
-                        let message = result.error_message.as_ref().map(|message| message.as_str());
-                        let error = Error::from_answer(result.error_code, message, doing.to_owned());
-                        return Err(self.client.refused(error, access));
-                    }
-                    for config in &result.configs {
-                        let value = config.value.as_ref().map(ToString::to_string).unwrap_or_default();
-                        configs.insert(config.name.to_string(), value);
-                    }
-                }
-                Ok(configs)
+                let connection = self.client.any().await?;
+                self.describe_config_at(&connection, resource, doing, access).await
             };
             match attempt.await {
                 Ok(configs) => return Ok(configs),
@@ -121,5 +134,33 @@ impl Admin {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    async fn describe_config_at(
+        &self,
+        connection: &Connection,
+        (resource_type, name): (i8, &str),
+        doing: &str,
+        access: &Access<'_>,
+    ) -> Result<BTreeMap<String, String>> {
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(resource_type)
+            .with_resource_name(StrBytes::from_string(name.to_owned()))
+            .with_configuration_keys(None);
+        let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
+        let response = connection.call(&request).await?;
+        let mut configs = BTreeMap::new();
+        for result in &response.results {
+            if result.error_code != 0 {
+                let message = result.error_message.as_ref().map(|message| message.as_str());
+                let error = Error::from_answer(result.error_code, message, doing.to_owned());
+                return Err(self.client.refused(error, access));
+            }
+            for config in &result.configs {
+                let value = config.value.as_ref().map(ToString::to_string).unwrap_or_default();
+                configs.insert(config.name.to_string(), value);
+            }
+        }
+        Ok(configs)
     }
 }

@@ -67,6 +67,22 @@ impl Admin {
             .ok_or_else(|| Error::new(ErrorKind::Bug, "no topic was created"))
     }
 
+    /// Creates a topic unless it is there, whoever made it, and waits until its leaders are known. Replicas of a job that
+    /// start together, and a broker that has not heard of a new topic yet, make "look, then create" fail.
+    ///
+    /// # Errors
+    /// `InvalidInput` (the settings are refused), `Retry`.
+    ///
+    /// # Cancel safety
+    /// Dropped, the topic may have been created.
+    pub async fn ensure_topic(&self, topic: NewTopic) -> Result<Arc<TopicInfo>> {
+        let name = topic.name.clone();
+        match self.create_topic(topic).await {
+            Err(error) if error.code() == Some(KafkaError::TOPIC_ALREADY_EXISTS) => self.created(&name).await,
+            result => result,
+        }
+    }
+
     /// Creates topics and waits until their leaders are known. Errors and cancel safety as [`Admin::create_topic`].
     pub async fn create_topics(&self, topics: Vec<NewTopic>) -> Result<Vec<Arc<TopicInfo>>> {
         let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();

@@ -18,6 +18,15 @@ use super::{
 const LIMIT: Duration = Duration::from_secs(20);
 const ONE: PartitionIndex = PartitionIndex(0);
 
+/// Where a group has no limits of its own, as in Kafka 4.2, those of the brokers hold.
+pub async fn the_brokers_limits_of_share_groups_are_told(client: &Client) {
+    let configs = client.admin().describe_broker_config().await.unwrap();
+    let limit: u16 = configs["group.share.delivery.count.limit"].parse().unwrap();
+    let locks: u64 = configs["group.share.partition.max.record.locks"].parse().unwrap();
+    // What Kafka lets an operator set.
+    assert!((2..=10).contains(&limit) && (100..=10_000).contains(&locks), "{limit} {locks}");
+}
+
 pub async fn a_group_is_listed_described_and_reset(client: &Client) {
     let admin = client.admin();
     let name = topic(client, "client-reset", 1).await;

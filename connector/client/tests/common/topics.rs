@@ -6,8 +6,8 @@ use std::time::Duration;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{
-    AcknowledgeType, BatchWriter, Client, ClientConfig, Isolation, OffsetSpec, PartitionReader, Producer,
-    ShareConsumer, ShareConsumerConfig, TransactionConfig, TransactionSession, WriterConfig,
+    AcknowledgeType, BatchWriter, Client, ClientConfig, Isolation, KafkaError, OffsetSpec, PartitionReader,
+    Producer, ShareConsumer, ShareConsumerConfig, TransactionConfig, TransactionSession, WriterConfig,
 };
 
 use super::{
@@ -159,4 +159,18 @@ pub async fn partitions_that_are_added_are_found_by_everyone(client: &Client) {
     let polls = poll_count(&mut consumer, 1, Duration::from_millis(300)).await;
     assert_eq!(acquired_values(&polls).len(), 0, "nothing twice");
     consumer.close().await.unwrap();
+}
+
+/// Replicas of a job start together; one of them is the first to create.
+pub async fn a_topic_that_another_makes_meanwhile_is_taken(client: &Client) {
+    let name = unique("client-ensure");
+    let admin = client.admin();
+    let both = tokio::join!(
+        admin.ensure_topic(kept_for_ever(&name, 2)),
+        admin.ensure_topic(kept_for_ever(&name, 2))
+    );
+    let (one, other) = (both.0.unwrap(), both.1.unwrap());
+    assert_eq!((one.topic_id, one.partitions.len()), (other.topic_id, 2));
+    let again = admin.create_topic(kept_for_ever(&name, 2)).await.unwrap_err();
+    assert_eq!(again.code(), Some(KafkaError::TOPIC_ALREADY_EXISTS), "{again}");
 }

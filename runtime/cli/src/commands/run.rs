@@ -152,7 +152,8 @@ async fn create_topics(client: &Client, job: &JobFile, is_embedded: bool) -> any
         if existing.iter().any(|known| *known.name == **topic) {
             continue;
         }
-        admin.create_topic(NewTopic::new(topic, partitions)).await?;
+        // Another replica may be faster, and the broker that listed them may not have heard of it.
+        admin.ensure_topic(NewTopic::new(topic, partitions)).await?;
     }
     Ok(())
 }
@@ -285,4 +286,32 @@ fn crash_hook(crash: CrashAt) -> StepHook {
             std::thread::park();
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLIGHTS_JOB: &str = include_str!("../../../../examples/flights/job.toml");
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn replicas_that_start_together_create_the_output_topics_once() {
+        let env = Env::system();
+        let broker = super::super::broker::start(env.clone(), BrokerConfig::default()).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.toml");
+        std::fs::write(&path, FLIGHTS_JOB).unwrap();
+        let job = crate::job_file::load(&path, &[]).unwrap();
+        let bootstrap = vec![broker.address().clone()];
+        let config = || client_config(&bootstrap, job.source.security.clone());
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(Client::connect(env.clone(), config()).await.unwrap());
+        }
+        let made = clients.iter().map(|client| create_topics(client, &job, false));
+        for result in futures::future::join_all(made).await {
+            result.unwrap();
+        }
+        broker.shutdown().await;
+    }
 }

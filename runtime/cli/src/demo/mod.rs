@@ -35,6 +35,9 @@ use crate::output::{self, Style};
 use crate::signals::StopSignals;
 use crate::verify;
 
+/// Longest wait for the share group on somebody's cluster to be empty: a killed worker stays its member for a session, by
+/// default 45 s.
+const GROUP_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Pieces in which a slice is loaded while a worker runs.
 const PIECES: usize = 12;
 /// Violations that the table is followed by.
@@ -49,13 +52,18 @@ pub(crate) async fn run(env: Env, args: DemoArgs) -> anyhow::Result<Exit> {
         place = Box::pin(Place::open(&env, &args)) => place?,
         () = signals.next() => return Ok(Exit::Interrupted),
     };
+    let clock = env.clock.clone();
     let result = tokio::select! {
         exit = Box::pin(demo(env, &args, &place)) => exit,
         // Dropping the demo kills its workers.
         () = signals.next() => Ok(Exit::Interrupted),
     };
     // After a failure too: what was made on somebody's cluster does not stay.
-    let closed = place.close(args.keep).await;
+    let group_wait = match &result {
+        Ok(Exit::Interrupted) => Duration::ZERO,
+        Ok(_) | Err(_) => GROUP_WAIT_MAX,
+    };
+    let closed = place.close(args.keep, &clock, group_wait, signals.next()).await;
     let exit = result?;
     if let Some(left) = closed? {
         eprintln!("{left}");

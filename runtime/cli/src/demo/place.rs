@@ -2,11 +2,12 @@
 //! afterwards.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
-use sharestream_base::{Env, ErrorKind, HostPort};
-use sharestream_client::{Client, NewTopic};
+use sharestream_base::{Clock, Env, ErrorKind, HostPort};
+use sharestream_client::{Client, KafkaError, NewTopic};
 
 use super::flights;
 use super::process::Process;
@@ -19,6 +20,8 @@ use crate::properties::CommandConfig;
 const PARTITIONS: i32 = 8;
 /// Copies of each partition, where the cluster has so many brokers.
 const REPLICAS_MAX: usize = 3;
+/// Pause between two tries to delete a group that still has members.
+const GROUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// Brokers, a client for them, and what of the job's file has to be set for them.
 pub(crate) struct Place {
@@ -93,8 +96,16 @@ impl Place {
         Ok(())
     }
 
-    /// Ends the embedded broker; deletes what was made on an outside cluster unless `keep`. Gives what is left there.
-    pub(crate) async fn close(self, keep: bool) -> anyhow::Result<Option<String>> {
+    /// Ends the embedded broker; deletes what was made on an outside cluster unless `keep`. Gives what is left there. A
+    /// share group goes once the brokers have forgotten the workers that were killed: within `group_wait`, or not at all
+    /// when `is_stopped` comes first.
+    pub(crate) async fn close(
+        self,
+        keep: bool,
+        clock: &Clock,
+        group_wait: Duration,
+        is_stopped: impl Future<Output = ()>,
+    ) -> anyhow::Result<Option<String>> {
         if let Some(broker) = self.broker {
             broker.kill().await?;
         }
@@ -114,7 +125,36 @@ impl Place {
                 }
             }
         }
-        Ok(None)
+        let is_gone = tokio::select! {
+            gone = delete_group(&self.client, &mark, clock, group_wait) => gone?,
+            () = is_stopped => false,
+        };
+        Ok((!is_gone).then(|| {
+            let addresses = &self.addresses;
+            format!(
+                "left: share group {mark}, which still has members; in a minute: sharestream group delete {mark} \
+                 --brokers {addresses}"
+            )
+        }))
+    }
+}
+
+/// Deletes the group as soon as it is empty; false when it is not in time.
+async fn delete_group(client: &Client, group: &str, clock: &Clock, wait: Duration) -> anyhow::Result<bool> {
+    let deadline = clock.now() + wait;
+    loop {
+        match client.admin().delete_share_group(group).await {
+            Ok(()) => return Ok(true),
+            // Nobody joined it, or it is gone already.
+            Err(error) if error.code() == Some(KafkaError::GROUP_ID_NOT_FOUND) => return Ok(true),
+            Err(error) if error.code() == Some(KafkaError::NON_EMPTY_GROUP) => {
+                if clock.now() >= deadline {
+                    return Ok(false);
+                }
+                clock.sleep(GROUP_PAUSE).await;
+            }
+            Err(error) => return Err(error).with_context(|| format!("cannot delete share group {group}")),
+        }
     }
 }
 

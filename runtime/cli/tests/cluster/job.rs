@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
-use sharestream_base::ids::NodeId;
+use sharestream_base::ids::{NodeId, Offset, PartitionIndex};
 use sharestream_base::{Clock, Env, Instant, OwnedTask, TaskKind};
-use sharestream_client::{Client, NewTopic, Producer, WriterConfig};
+use sharestream_client::{
+    Client, Isolation, NewTopic, PartitionReader, Producer, WriterConfig, committed_records,
+};
 use tokio::process::Command;
 
 use crate::nodes::{Cluster, Part, connect};
@@ -30,10 +32,22 @@ const DRAINS_MAX: usize = 4;
 /// Rounds of [`JobRun::load_until_one_is_fenced`], and looks of each at the workers.
 const ROUNDS_MAX: usize = 20;
 const ROUND_LOOKS: usize = 50;
+/// The example's limit of deliveries, and how near to it the job gives up (`KafkaJobConfig::delivery_reserve`).
+const DELIVERY_COUNT_LIMIT: u16 = 10;
+const DELIVERY_RESERVE: u16 = 2;
 /// The transaction time-out of a job with the example's interval (`settings::kafka_config`).
 pub(crate) const TRANSACTION_TIMEOUT: Duration = Duration::from_millis(42_050);
 /// How late a coordinator that is there may notice: it looks each second, and the markers take their time.
 const TIMEOUT_SLACK: Duration = Duration::from_secs(5);
+
+/// Dead letters of records that can be processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// Nothing makes any.
+    None,
+    /// The fault costs deliveries that the job does not see: those near the limit may be given up, and say so.
+    NearTheLimit,
+}
 
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
@@ -129,10 +143,11 @@ impl<'a> JobRun<'a> {
 
     /// Everything is loaded and processed by the worker that runs now; it ends well, and `verify` finds no fault.
     /// `paused`: how long a coordinator could not end a transaction.
-    pub(crate) async fn finish(mut self, paused: Duration) {
+    pub(crate) async fn finish(mut self, paused: Duration, given_up: GivenUp) {
         self.loaded().await;
         self.catch_up_and_drain().await;
-        self.verify().await;
+        let report = self.verify().await;
+        self.check_dead_letters(&report, given_up).await;
         let watched = self.watch.is_finished();
         assert!(!watched, "the watch of the transactions ended");
         let longest = *self.longest_open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -219,7 +234,7 @@ impl<'a> JobRun<'a> {
             && offsets.iter().all(|offset| offset.lag == Some(0))
     }
 
-    async fn verify(&self) {
+    async fn verify(&self) -> Value {
         let direct = self.cluster.direct();
         let mut arguments = vec!["verify".to_owned()];
         arguments.extend(job_arguments(self.folder.path(), &direct, &self.name, &self.mode, self.size));
@@ -250,6 +265,67 @@ impl<'a> JobRun<'a> {
             report["doubled"],
             report["torn"]
         );
+        report
+    }
+
+    /// `verify` has seen that each record that does not fit has its dead letter; of others there are none, or each says
+    /// that it was near the limit of deliveries.
+    async fn check_dead_letters(&self, report: &Value, given_up: GivenUp) {
+        let total = report["dead_lettered"].as_u64().unwrap();
+        let surplus = report["dead_letters_without_fault"].as_u64().unwrap();
+        if given_up == GivenUp::None {
+            assert_eq!(surplus, 0, "records became dead letters that can be processed: {report}");
+        }
+        let mut counts = Vec::new();
+        let mut reasons = Vec::new();
+        for partition in 0..PARTITIONS {
+            let topic = format!("{}.rejected", self.name);
+            let letters = dead_letters(&self.cluster.client, &topic, PartitionIndex(partition)).await;
+            for (reason, delivery_count) in letters {
+                match reason.starts_with("delivery ") {
+                    true => counts.push((delivery_count, reason)),
+                    false => reasons.push(reason),
+                }
+            }
+        }
+        assert_eq!((counts.len() + reasons.len()) as u64, total, "dead letters in the topic");
+        // A record that does not fit may be given up too.
+        assert!(counts.len() as u64 >= surplus, "{surplus} given up, by another reason: {reasons:?}");
+        for (delivery_count, reason) in &counts {
+            let is_near = *delivery_count + DELIVERY_RESERVE > DELIVERY_COUNT_LIMIT
+                && reason.contains(&format!("of at most {DELIVERY_COUNT_LIMIT}:"));
+            assert!(is_near && given_up == GivenUp::NearTheLimit, "{reason}");
+        }
+        println!("  {surplus} records given up near the limit of {DELIVERY_COUNT_LIMIT} deliveries");
+    }
+}
+
+/// Reason and delivery count of each committed dead letter in a partition.
+async fn dead_letters(client: &Client, topic: &str, partition: PartitionIndex) -> Vec<(String, u16)> {
+    let mut reader = PartitionReader::new(client.clone());
+    let (mut from, mut letters) = (Offset(0), Vec::new());
+    loop {
+        let wait = Duration::from_millis(500);
+        let fetched =
+            reader.fetch(topic, partition, from, Isolation::ReadCommitted, 1 << 20, wait).await.unwrap();
+        for batch in committed_records(&fetched).unwrap() {
+            for record in batch.records().unwrap().iter().map(Result::unwrap) {
+                if record.offset < from.0 {
+                    continue;
+                }
+                let text = |name: &str| {
+                    let value = record.headers.iter().find(|(key, _)| *key == name.as_bytes());
+                    String::from_utf8(value.unwrap().1.unwrap().to_vec()).unwrap()
+                };
+                letters
+                    .push((text("sharestream.error"), text("sharestream.delivery-count").parse().unwrap()));
+            }
+        }
+        let next = fetched.next_offset(from);
+        if next == from {
+            return letters;
+        }
+        from = next;
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use crate::job::{JobRun, Size, TRANSACTION_TIMEOUT};
+use crate::job::{GivenUp, JobRun, Size, TRANSACTION_TIMEOUT};
 use crate::nodes::{BROKER_SESSION, Cluster, Part};
 
 /// A stopped node is silent for longer than its session, the locks and the share of a commit's patience.
@@ -88,7 +88,7 @@ fn kill_nodes(name: &str, part: Part) {
             cluster.whole().await;
             job.progress_or_done().await;
         }
-        job.finish(Duration::ZERO).await;
+        job.finish(Duration::ZERO, GivenUp::None).await;
     });
 }
 
@@ -104,7 +104,7 @@ fn pause_nodes(name: &str, part: Part) {
             cluster.whole().await;
             job.progress_or_done().await;
         }
-        job.finish(pause).await;
+        job.finish(pause, GivenUp::None).await;
     });
 }
 
@@ -145,7 +145,7 @@ fn a_killed_worker_loses_doubles_and_tears_nothing() {
             job.replace_killed_worker().await;
             job.progress_or_done().await;
         }
-        job.finish(Duration::ZERO).await;
+        job.finish(Duration::ZERO, GivenUp::None).await;
     });
 }
 
@@ -167,13 +167,13 @@ fn of_a_worker_that_stopped_and_the_one_that_took_over_one_is_fenced() {
             job.load_until_one_is_fenced(stopped, waits).await;
             job.progress_or_done().await;
         }
-        job.finish(Duration::ZERO).await;
+        job.finish(Duration::ZERO, GivenUp::None).await;
     });
 }
 
 #[test]
 fn a_network_that_drops_connections_loses_doubles_and_tears_nothing() {
-    network_fault("net-drop", async |cluster| {
+    network_fault("net-drop", GivenUp::NearTheLimit, async |cluster| {
         let until = cluster.env.clock.now() + NETWORK_FAULT;
         while cluster.env.clock.now() < until {
             cluster.proxies.iter().for_each(|proxy| proxy.drop_connections());
@@ -187,7 +187,7 @@ fn a_network_that_drops_connections_loses_doubles_and_tears_nothing() {
 
 #[test]
 fn a_slow_network_loses_doubles_and_tears_nothing() {
-    network_fault("net-delay", async |cluster| {
+    network_fault("net-delay", GivenUp::None, async |cluster| {
         cluster.proxies.iter().for_each(|proxy| proxy.delay(Duration::from_millis(400)));
         cluster.env.clock.sleep(NETWORK_FAULT * 2).await;
     });
@@ -195,7 +195,7 @@ fn a_slow_network_loses_doubles_and_tears_nothing() {
 
 #[test]
 fn responses_that_are_cut_in_the_middle_lose_double_and_tear_nothing() {
-    network_fault("net-cut", async |cluster| {
+    network_fault("net-cut", GivenUp::NearTheLimit, async |cluster| {
         let until = cluster.env.clock.now() + NETWORK_FAULT;
         while cluster.env.clock.now() < until {
             cluster.proxies.iter().for_each(|proxy| proxy.cut_responses());
@@ -209,20 +209,21 @@ fn responses_that_are_cut_in_the_middle_lose_double_and_tear_nothing() {
 
 #[test]
 fn a_network_that_swallows_everything_loses_doubles_and_tears_nothing() {
-    network_fault("net-black-hole", async |cluster| {
+    network_fault("net-black-hole", GivenUp::None, async |cluster| {
         cluster.proxies.iter().for_each(|proxy| proxy.black_hole());
         cluster.env.clock.sleep(NETWORK_FAULT).await;
     });
 }
 
-/// A fault of the network between the worker and all brokers.
-fn network_fault(name: &str, fault: impl AsyncFn(&Cluster)) {
+/// A fault of the network between the worker and all brokers. `given_up`: each connection that ends may cost what was
+/// acquired over it a delivery.
+fn network_fault(name: &str, given_up: GivenUp, fault: impl AsyncFn(&Cluster)) {
     with_cluster(name, async |cluster, mut job| {
         for _ in 0..size().bounces {
             fault(cluster).await;
             cluster.proxies.iter().for_each(|proxy| proxy.forward());
             job.progress_or_done().await;
         }
-        job.finish(Duration::ZERO).await;
+        job.finish(Duration::ZERO, given_up).await;
     });
 }

@@ -20,7 +20,7 @@ pub(crate) const NODES: u16 = 3;
 /// A node that is silent for so long is fenced and its partitions move.
 pub(crate) const BROKER_SESSION: Duration = Duration::from_secs(3);
 /// Longest wait for a cluster to be whole again.
-const WHOLE_WAIT_MAX: Duration = Duration::from_secs(60);
+const WHOLE_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// What a node does for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
