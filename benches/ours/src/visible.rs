@@ -104,7 +104,7 @@ impl Scene {
     /// Topics with so many records to take, a group that has not read, and connections of each own.
     async fn set(env: &Env, brokers: &Brokers, records: u64) -> anyhow::Result<Scene> {
         let client = brokers.connect(env).await?;
-        let unique = format!("visible-{}-{}", env.process_name(), env.clock.wall_ms());
+        let unique = format!("visible-{}", env.clock.wall_ms());
         let (source, output) = (format!("{unique}-in"), format!("{unique}-out"));
         let topics = [&source, &output].map(|name| NewTopic::new(name.clone(), 1));
         client.admin().create_topics(topics.into()).await?;
