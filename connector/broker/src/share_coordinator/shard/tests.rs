@@ -37,6 +37,10 @@ fn apply(shard: &mut Shard, records: Vec<Record>) -> Vec<Record> {
         // What is replayed went through the codec, as at recovery.
         let (key, value) = record.encode();
         shard.replay(Record::decode(&key, value.as_deref()).unwrap());
+        if let Record::Update { key, start_offset, complete_count, .. } = record {
+            let after = shard.read(&key).unwrap();
+            assert_eq!((start_offset, complete_count), (after.start_offset, after.complete_count()));
+        }
     }
     records
 }
@@ -46,6 +50,24 @@ fn started() -> Shard {
     let records = shard.decide_initialize(&key(0), StateEpoch(0), Some(Offset(0))).unwrap();
     apply(&mut shard, records);
     shard
+}
+
+#[test]
+fn an_update_says_the_start_offset_and_the_ends_behind_it_that_it_leads_to() {
+    let mut shard = started();
+    for (changed, start, complete) in [
+        (batch(3, 4, DurableState::Acknowledged), 0, 2),
+        (batch(6, 6, DurableState::Archived), 0, 3),
+        (batch(8, 8, DurableState::Archiving), 0, 3),
+        (batch(0, 2, DurableState::Acknowledged), 5, 1),
+        (batch(5, 5, DurableState::Available), 5, 1),
+        (batch(5, 5, DurableState::Acknowledged), 7, 0),
+    ] {
+        let records = shard.decide_write(&key(0), write(vec![changed])).unwrap();
+        let Record::Update { start_offset, complete_count, .. } = &records[0] else { unreachable!() };
+        assert_eq!((*start_offset, *complete_count), (Some(Offset(start)), Some(complete)), "{changed:?}");
+        apply(&mut shard, records);
+    }
 }
 
 #[test]

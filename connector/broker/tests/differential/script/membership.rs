@@ -92,7 +92,8 @@ async fn heartbeats(p: &mut Play, source: &Topic) {
     p.settled("describe a group without a name", describe(&[""]), 1).await;
     p.settled("describe no group", describe(&[]), 1).await;
     let rights = |groups: &[&str]| describe(groups).with_include_authorized_operations(true);
-    p.settled("describe groups that are not there, with rights", rights(&[&stranger, ""]), 1).await;
+    p.settled("describe an unknown group, with rights", rights(&[&stranger]), 1).await;
+    p.settled("describe a group without a name, with rights", rights(&[""]), 1).await;
 
     let epoch = join(p, &group, "alice", topics).await;
     p.settled("heartbeat that says nothing new", heartbeat(&group, "alice", epoch, None), 1).await;
@@ -101,7 +102,7 @@ async fn heartbeats(p: &mut Play, source: &Topic) {
     p.settled("heartbeat of a stranger in a group", heartbeat(&group, "stranger", 3, None), 1).await;
     p.settled("heartbeat that joins again", heartbeat(&group, "alice", 0, Some(topics)), 1).await;
     p.settled("describe a group of one", describe(&[&group]), 1).await;
-    p.settled("describe a group with rights", rights(&[&group]), 1).await;
+    p.settled("describe a group of one, with rights", rights(&[&group]), 1).await;
 
     let bob = join(p, &group, "bob", topics).await;
     let alice = p.quietly_until(&heartbeat(&group, "alice", epoch, None), 1, |_| true).await.unwrap();
