@@ -5,7 +5,7 @@ use sharestream_wire::messages::describe_share_group_offsets::DescribeShareGroup
 use super::membership::heartbeat;
 use super::offsets::{alter, describe};
 use super::requests::*;
-use super::sharing::{Member, from_the_start, write};
+use super::sharing::{Ack, Member, from_the_start, write};
 use super::transactions::{MINUTE_MS, identity, rest};
 use crate::play::Play;
 
@@ -29,7 +29,7 @@ pub(crate) async fn play(p: &mut Play) {
     seen(p, "of a group that has not fetched", &group, &source).await;
     alice.acquires(p, "lag: acquired", &[0]).await;
     seen(p, "of what is acquired", &group, &source).await;
-    let acks: [(&str, &[(i32, i64, i64, &[i8])]); 5] = [
+    let acks: [(&str, &[Ack<'_>]); 5] = [
         ("accepted behind the start offset", &[(0, 3, 4, &[1])]),
         ("rejected", &[(0, 6, 6, &[3])]),
         ("released", &[(0, 8, 8, &[2])]),
