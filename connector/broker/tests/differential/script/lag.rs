@@ -5,7 +5,7 @@ use sharestream_wire::messages::describe_share_group_offsets::DescribeShareGroup
 use super::membership::heartbeat;
 use super::offsets::{alter, describe};
 use super::requests::*;
-use super::sharing::{Member, from_the_start, write};
+use super::sharing::{Ack, Member, from_the_start, write};
 use super::transactions::{MINUTE_MS, identity, rest};
 use crate::play::Play;
 

@@ -17,7 +17,7 @@ use super::requests::*;
 use crate::play::Play;
 
 /// Partition, first and last offset, acknowledge types.
-type Ack<'a> = (i32, i64, i64, &'a [i8]);
+pub(crate) type Ack<'a> = (i32, i64, i64, &'a [i8]);
 
 const BATCHES: i8 = 0;
 const RECORDS: i8 = 1;
