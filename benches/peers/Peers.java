@@ -96,7 +96,7 @@ public final class Peers {
             TopicPartition partition = new TopicPartition(topic, 0);
             consumer.assign(List.of(partition));
             consumer.seekToBeginning(List.of(partition));
-            long deadline = System.currentTimeMillis() + 20_000;
+            long deadline = System.currentTimeMillis() + 60_000;
             int seen = 0;
             // Once all are there, a moment more shows what should not come.
             long end = deadline;

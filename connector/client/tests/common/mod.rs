@@ -135,7 +135,7 @@ pub fn acknowledge_all(consumer: &mut ShareConsumer, polls: &[ShareRecords], kin
 /// broker tells it; in a transaction a commit shows after its markers.
 pub async fn wait_until_decided(client: &Client, group: &str, topic: &str) {
     let clock = Env::system().clock;
-    let deadline = clock.now() + Duration::from_secs(20);
+    let deadline = clock.now() + Duration::from_secs(60);
     loop {
         let admin = client.admin();
         let ends = admin.list_offsets(topic, &[], OffsetSpec::Latest).await.unwrap();

@@ -20,7 +20,7 @@ use crate::common::{
     wait_until_decided,
 };
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
 const ONE: PartitionIndex = PartitionIndex(0);
 
 /// A cluster, a client of ours and what Java needs.
