@@ -17,9 +17,6 @@ async fn seen(p: &mut Play, when: &str, group: &str, source: &Topic) {
     }
 }
 
-/// Partition, first and last offset, types.
-type Ack<'a> = (i32, i64, i64, &'a [i8]);
-
 pub(crate) async fn play(p: &mut Play) {
     p.over(1);
     let source = topic(p, "lag", 2).await;
