@@ -113,6 +113,7 @@ fn the_demo_crashes_and_leaves_nothing_behind(bootstrap: &str, crashes: u64, sec
     let arguments = [arguments.as_slice(), &["--records", "20000"], security].concat();
     let output = run(&arguments);
     let explained = explained(&arguments, &output);
+    assert!(output.status.success(), "{explained}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&explained);
     assert_eq!((&report["crashes"], &report["records_in"]), (&crashes.into(), &20_000.into()), "{explained}");
     let mut forbidden = vec!["lost", "torn", "open_transactions", "remaining", "wrong"];
@@ -125,7 +126,7 @@ fn the_demo_crashes_and_leaves_nothing_behind(bootstrap: &str, crashes: u64, sec
     for what in ["topic", "group"] {
         let listed = sharestream(&[&[what, "list", "--json", "--brokers", bootstrap], security].concat());
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        assert!(!listed.contains("\"demo-"), "{listed}");
+        assert!(!listed.contains("\"demo-"), "{listed}\n{explained}");
     }
 }
 

@@ -37,7 +37,7 @@ use crate::verify;
 
 /// Longest wait for the share group on somebody's cluster to be empty: a killed worker stays its member for a session, by
 /// default 45 s.
-const GROUP_WAIT_MAX: Duration = Duration::from_secs(60);
+const GROUP_WAIT_MAX: Duration = Duration::from_secs(90);
 /// Pieces in which a slice is loaded while a worker runs.
 const PIECES: usize = 12;
 /// Violations that the table is followed by.

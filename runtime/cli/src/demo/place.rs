@@ -113,30 +113,46 @@ impl Place {
         if keep {
             return Ok(Some(format!("kept: topics {mark}.* and share group {mark} on {}", self.addresses)));
         }
-        let admin = self.client.admin();
-        let prefix = format!("{mark}.");
-        for topic in admin.list_topics().await?.iter().filter(|topic| topic.name.starts_with(&prefix)) {
-            match admin.delete_topic(&topic.name).await {
-                Ok(()) => {}
-                // Gone already.
-                Err(error) if error.kind() == ErrorKind::InvalidInput => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("cannot delete topic {}", topic.name));
-                }
-            }
-        }
-        let is_gone = tokio::select! {
-            gone = delete_group(&self.client, &mark, clock, group_wait) => gone?,
-            () = is_stopped => false,
+        // The group first: Kafka 4.4 may never answer DeleteGroups of a share group whose topics have just been deleted.
+        let group = tokio::select! {
+            gone = delete_group(&self.client, &mark, clock, group_wait) => gone,
+            () = is_stopped => Ok(false),
         };
+        let topics = delete_topics(&self.client, &mark).await;
+        let is_gone = group?;
+        topics?;
         Ok((!is_gone).then(|| {
             let addresses = &self.addresses;
             format!(
-                "left: share group {mark}, which still has members; in a minute: sharestream group delete {mark} \
+                "left: share group {mark}, which may still have members; in a minute: sharestream group delete {mark} \
                  --brokers {addresses}"
             )
         }))
     }
+}
+
+/// Deletes every topic of the demo; one that cannot be deleted does not keep the others.
+async fn delete_topics(client: &Client, mark: &str) -> anyhow::Result<()> {
+    let admin = client.admin();
+    let prefix = format!("{mark}.");
+    let mut result = Ok(());
+    for topic in admin.list_topics().await?.iter().filter(|topic| topic.name.starts_with(&prefix)) {
+        let mut deleted = admin.delete_topic(&topic.name).await;
+        if deleted.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
+            // Whether it is gone or not, asking again does no harm.
+            deleted = admin.delete_topic(&topic.name).await;
+        }
+        match deleted {
+            Ok(()) => {}
+            // Gone already.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+            Err(error) => {
+                let error = Err(error).with_context(|| format!("cannot delete topic {}", topic.name));
+                result = result.and(error);
+            }
+        }
+    }
+    result
 }
 
 /// Deletes the group as soon as it is empty; false when it is not in time.
@@ -147,12 +163,18 @@ async fn delete_group(client: &Client, group: &str, clock: &Clock, wait: Duratio
             Ok(()) => return Ok(true),
             // Nobody joined it, or it is gone already.
             Err(error) if error.code() == Some(KafkaError::GROUP_ID_NOT_FOUND) => return Ok(true),
-            Err(error) if error.code() == Some(KafkaError::NON_EMPTY_GROUP) => {
+            // A coordinator that did not answer may have deleted it: the next try tells.
+            Err(error)
+                if error.code() == Some(KafkaError::NON_EMPTY_GROUP)
+                    || matches!(error.kind(), ErrorKind::Retry | ErrorKind::Indeterminate) =>
+            {
                 if clock.now() >= deadline {
                     return Ok(false);
                 }
                 clock.sleep(GROUP_PAUSE).await;
             }
+            // Whether it is gone or not, asking again does no harm.
+            Err(error) if error.kind() == ErrorKind::Indeterminate && clock.now() < deadline => {}
             Err(error) => return Err(error).with_context(|| format!("cannot delete share group {group}")),
         }
     }
