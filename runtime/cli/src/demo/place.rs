@@ -173,8 +173,6 @@ async fn delete_group(client: &Client, group: &str, clock: &Clock, wait: Duratio
                 }
                 clock.sleep(GROUP_PAUSE).await;
             }
-            // Whether it is gone or not, asking again does no harm.
-            Err(error) if error.kind() == ErrorKind::Indeterminate && clock.now() < deadline => {}
             Err(error) => return Err(error).with_context(|| format!("cannot delete share group {group}")),
         }
     }
