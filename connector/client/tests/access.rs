@@ -37,12 +37,7 @@ const PASSWORD: &str = "c0rrect-horse";
 /// before there is a subscriber, stay switched off.
 static LOGGED: LazyLock<Logged> = LazyLock::new(|| {
     let logged = Logged::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(logged.clone())
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).unwrap();
+    tracing::subscriber::set_global_default(logged.subscriber().finish()).unwrap();
     logged
 });
 

@@ -353,13 +353,8 @@ async fn security_works_against_apache_kafka() {
     let Some(kafka) = Kafka::start() else { return };
     kafka.is_ready().await;
     let logged = Logged::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(logged.clone())
-        .finish();
     // All of it runs on this thread.
-    let logging = tracing::subscriber::set_default(subscriber);
+    let logging = tracing::subscriber::set_default(logged.subscriber().finish());
     each_way_in_works_through_several_sessions(&kafka).await;
     let log = logged.text();
     let renewals = log.matches("authenticated again").count();

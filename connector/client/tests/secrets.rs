@@ -33,12 +33,8 @@ fn config(properties: &[(&str, &str)]) -> ClientConfig {
 #[tokio::test]
 async fn a_secret_is_in_no_log_error_debug_output_or_json() {
     let logged = Logged::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-        .with_writer(logged.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let subscriber = logged.subscriber().with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL);
+    let _logging = tracing::subscriber::set_default(subscriber.finish());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("secret");
     std::fs::write(&file, SECRET).unwrap();

@@ -9,7 +9,7 @@ use sharestream_broker::inspect::{DurableStateView, RecordView};
 use sharestream_broker::{ApiKey, BrokerConfig};
 use sharestream_wire::KafkaError;
 
-use crate::fixtures::{Cluster, Member, acquired_of};
+use crate::fixtures::{Cluster, Member, Transaction, acquired_of};
 use crate::levels::{DOWNGRADE, UPGRADE, set_level};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -28,6 +28,19 @@ async fn holding(config: BrokerConfig, configs: &[(&str, &str)]) -> (Cluster, Me
     let mut member = cluster.member("alice").await;
     assert_eq!(acquired_of(&member.fetch_full(&[], LONG).await, 0), [(0, 9, 1)]);
     (cluster, member)
+}
+
+/// A transaction has ten rejects staged, and the leader has forgotten the share partition.
+async fn rejected_and_forgotten() -> (Cluster, Transaction) {
+    let (cluster, member) = holding(creating(), &[TOPIC_NAME]).await;
+    let mut transaction = cluster.transaction("job-0", LONG).await;
+    assert_eq!(transaction.stage(&member, &[(0, 0, 9, 3)]).await, 0);
+    drop(member);
+    // Without sessions the leader forgets the share partition; what is staged is durable.
+    while cluster.broker.cluster().share_partitions()[0].memory.is_some() {
+        cluster.env.clock.sleep(Duration::from_millis(20)).await;
+    }
+    (cluster, transaction)
 }
 
 fn letters(cluster: &Cluster) -> Vec<RecordView> {
@@ -109,14 +122,7 @@ async fn a_staged_reject_has_its_dead_letter_after_the_commit_and_none_after_an_
 
 #[tokio::test]
 async fn a_commit_writes_its_dead_letters_also_where_nobody_consumes_any_more() {
-    let (mut cluster, member) = holding(creating(), &[TOPIC_NAME]).await;
-    let mut transaction = cluster.transaction("job-0", LONG).await;
-    assert_eq!(transaction.stage(&member, &[(0, 0, 9, 3)]).await, 0);
-    drop(member);
-    // Without sessions the leader forgets the share partition; what is staged is durable.
-    while cluster.broker.cluster().share_partitions()[0].memory.is_some() {
-        cluster.env.clock.sleep(Duration::from_millis(20)).await;
-    }
+    let (mut cluster, mut transaction) = rejected_and_forgotten().await;
     transaction.end(true).await;
     start_offset_becomes(&mut cluster, 10).await;
     assert_eq!(letters(&cluster).len(), 10);
@@ -248,13 +254,7 @@ async fn what_is_archiving_where_nobody_leads_it_waits_through_lower_levels_for_
 
 #[tokio::test]
 async fn a_leader_that_hears_of_a_commit_after_the_level_fell_writes_its_letters() {
-    let (mut cluster, member) = holding(creating(), &[TOPIC_NAME]).await;
-    let mut transaction = cluster.transaction("job-0", LONG).await;
-    assert_eq!(transaction.stage(&member, &[(0, 0, 9, 3)]).await, 0);
-    drop(member);
-    while cluster.broker.cluster().share_partitions()[0].memory.is_some() {
-        cluster.env.clock.sleep(Duration::from_millis(20)).await;
-    }
+    let (mut cluster, mut transaction) = rejected_and_forgotten().await;
     let untold = Fault::new(FaultAction::Error(KafkaError::REQUEST_TIMED_OUT))
         .api(ApiKey::SHARE_TXN_OUTCOME)
         .times(u64::MAX);

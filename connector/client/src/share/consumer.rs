@@ -201,9 +201,7 @@ impl ShareConsumer {
     /// # Cancel safety
     /// Cancel safe: what was sent stays sent, the next call returns its results.
     pub async fn commit_acknowledgements(&mut self) -> Result<Vec<AckResult>> {
-        for (key, decided) in std::mem::take(&mut self.decided) {
-            self.hand_to_leader(key, decided, When::Now);
-        }
+        self.commit_acknowledgements_async();
         for leader in self.leaders.values_mut() {
             leader.separate(true);
         }

@@ -137,12 +137,7 @@ async fn delete_topics(client: &Client, mark: &str) -> anyhow::Result<()> {
     let prefix = format!("{mark}.");
     let mut result = Ok(());
     for topic in admin.list_topics().await?.iter().filter(|topic| topic.name.starts_with(&prefix)) {
-        let mut deleted = admin.delete_topic(&topic.name).await;
-        if deleted.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
-            // Whether it is gone or not, asking again does no harm.
-            deleted = admin.delete_topic(&topic.name).await;
-        }
-        match deleted {
+        match admin.delete_topic(&topic.name).await {
             Ok(()) => {}
             // Gone already.
             Err(error) if error.kind() == ErrorKind::InvalidInput => {}

@@ -29,8 +29,9 @@ pub(super) enum Requests {
 /// only acknowledgements make the next records available.
 const AHEAD_WAIT: Duration = Duration::ZERO;
 
-/// Shortest wait of a fetch that carries acknowledgements, within the configured longest one. What they release is available as soon as the broker has
-/// stored them, a moment after it has looked for records; without a wait such a fetch would mostly find nothing.
+/// Shortest wait of a fetch that carries acknowledgements, within the configured longest one. What they release is
+/// available as soon as the broker has stored them, a moment after it has looked for records; without a wait such a
+/// fetch would mostly find nothing.
 const RELEASING_WAIT: Duration = Duration::from_millis(5);
 
 impl ShareConsumer {
