@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sharestream_base::ids::CheckpointId;
 
 use crate::Result;
-use crate::decision::MemberDecisions;
+use crate::decision::{Decisions, MemberDecisions};
 
 /// What a source has next.
 #[derive(Debug)]
@@ -61,6 +61,15 @@ pub trait Source: Send {
 
     /// Load of this subtask, read after each event.
     fn in_flight(&self) -> InFlight;
+
+    /// These offsets, reported at the barrier of `checkpoint` or carried over to it, are still being worked on: they are
+    /// not decided in its epoch but in a later one (DESIGN section 6). Called between that barrier and
+    /// [`Source::committed`], only when there are such offsets of any source subtask; the source picks out its own, keeps
+    /// their locks and counts them as held. Each call replaces the one before. Not cancel safe. Does nothing by default.
+    async fn deferred(&mut self, checkpoint: CheckpointId, offsets: &Decisions) -> Result<()> {
+        let _no_locks_to_keep = (checkpoint, offsets);
+        Ok(())
+    }
 
     /// The epoch is committed and the share acknowledgements are final. Not cancel safe.
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()>;
