@@ -42,6 +42,7 @@
 //! }
 //! ```
 
+pub mod async_map;
 mod barrier;
 mod channel;
 pub mod commit;
@@ -63,9 +64,11 @@ mod task;
 
 pub use commit::StepHook;
 pub use error::{Error, Result};
-pub use graph::{JobBuilder, JobId};
+pub use graph::{JobBuilder, JobId, Stream};
 pub use job::Job;
 pub use options::JobOptions;
 pub use sharestream_base::ErrorKind;
-pub use status::{JobControl, JobEnd, JobReport, JobState, JobStatus, Quantiles};
+pub use status::{
+    BoundBy, CallStatus, JobControl, JobEnd, JobReport, JobState, JobStatus, Quantiles, RecordInWork,
+};
 pub use supervisor::{AttemptFactory, RestartOptions, Supervisor};

@@ -14,6 +14,15 @@ pub struct OperatorOutput {
     pub rejected: Option<RecordBatch>,
 }
 
+/// How many rows an operator makes of one source record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowsPerRecord {
+    /// None or one: a projection, a filter.
+    AtMostOne,
+    /// Any number: barriers wait for calls of an [`AsyncMap`](crate::async_map::AsyncMap) behind it.
+    Many,
+}
+
 /// A stateless transform of one subtask.
 ///
 /// A row that is in neither output was filtered: it is ACCEPTed with no effect. An error ends the attempt; a bad
@@ -29,6 +38,10 @@ pub trait OperatorFactory: Send + Sync {
     fn name(&self) -> &str;
     /// Checks the input schema (hidden columns at the end) and gives the output schema (likewise).
     fn output_schema(&self, input: SchemaRef) -> Result<SchemaRef>;
+    /// What it promises about rows of one record; the default is the one that is always right.
+    fn rows_per_record(&self) -> RowsPerRecord {
+        RowsPerRecord::Many
+    }
     /// The operator of one subtask.
     fn create(&self, subtask: usize) -> Result<Box<dyn Operator>>;
 }

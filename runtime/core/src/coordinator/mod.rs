@@ -7,6 +7,7 @@
 //! It sends barriers, collects acknowledgements, and has the commit protocol commit epochs in order. It owns every
 //! task of the attempt and leaves none running.
 
+mod calls;
 mod commit;
 mod drain;
 mod end;

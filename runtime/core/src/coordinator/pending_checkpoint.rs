@@ -10,6 +10,7 @@ use crate::decision::{DecidedRange, Decision, Decisions, MemberDecisions, Source
 use crate::error::{Error, Result};
 use crate::sink::SinkReport;
 use crate::source::SourceReport;
+use crate::task::context::OperatorReport;
 
 /// A subtask that acknowledges barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +43,7 @@ pub(crate) struct EpochCounts {
 #[derive(Debug)]
 pub(crate) enum Report {
     Source(SourceReport),
-    Operator { filtered_count: u64 },
+    Operator(OperatorReport),
     Sink(SinkReport),
 }
 
@@ -53,6 +54,8 @@ pub(crate) struct PendingCheckpoint {
     pub(crate) triggered_at: Instant,
     waiting: BTreeSet<Subtask>,
     decided: Vec<MemberDecisions>,
+    /// Offsets that operators still work on.
+    deferred: Decisions,
     rejected: Decisions,
     counts: EpochCounts,
 }
@@ -75,18 +78,21 @@ impl Sealed {
 }
 
 impl PendingCheckpoint {
+    /// `carried`: what the checkpoint before has deferred.
     pub(crate) fn new(
         checkpoint: CheckpointId,
         triggered_at: Instant,
         subtasks: impl IntoIterator<Item = Subtask>,
+        carried: Vec<MemberDecisions>,
     ) -> Self {
         PendingCheckpoint {
             checkpoint,
             triggered_at,
             waiting: subtasks.into_iter().collect(),
-            decided: Vec::new(),
+            counts: EpochCounts { records_in: records_of(&carried), ..EpochCounts::default() },
+            decided: carried,
+            deferred: Decisions::new(),
             rejected: Decisions::new(),
-            counts: EpochCounts::default(),
         }
     }
 
@@ -114,7 +120,10 @@ impl PendingCheckpoint {
                     self.add_decided(decided);
                 }
             }
-            Report::Operator { filtered_count } => self.counts.filtered += filtered_count,
+            Report::Operator(report) => {
+                self.counts.filtered += report.filtered_count;
+                self.deferred.overlay(&report.deferred);
+            }
             Report::Sink(report) => {
                 self.counts.rows_out += report.row_count;
                 self.counts.dead_letters += report.dead_letter_count;
@@ -128,8 +137,16 @@ impl PendingCheckpoint {
         if decided.decisions.is_empty() {
             return;
         }
-        match self.decided.iter_mut().find(|known| known.member == decided.member) {
-            Some(known) => known.decisions.overlay(&decided.decisions),
+        let is_same = |known: &&mut MemberDecisions| {
+            known.member.member_id == decided.member.member_id
+                && known.member.group_id == decided.member.group_id
+        };
+        match self.decided.iter_mut().find(is_same) {
+            Some(known) => {
+                // What was carried over was decided under an older epoch of the member, perhaps.
+                known.member.member_epoch = known.member.member_epoch.max(decided.member.member_epoch);
+                known.decisions.overlay(&decided.decisions);
+            }
             None => self.decided.push(decided),
         }
     }
@@ -140,10 +157,11 @@ impl PendingCheckpoint {
         names.join(", ")
     }
 
-    /// Lays the sinks' rejections over the sources' decisions; each offset stays with the member that holds it.
-    /// Errors: `Abort` (two members decided the same offset), `Bug` (a dead letter of an offset that no source decided,
-    /// or rows without decisions).
-    pub(crate) fn seal(mut self) -> Result<Sealed> {
+    /// Lays the sinks' rejections over the sources' decisions; each offset stays with the member that holds it. What
+    /// operators still work on is taken out, for the next checkpoint: the second value, by member. Errors: `Abort` (two
+    /// members decided the same offset), `Bug` (a dead letter of an offset that no source decided, one that is still
+    /// worked on, or rows without decisions).
+    pub(crate) fn seal(mut self) -> Result<(Sealed, Vec<MemberDecisions>)> {
         let checkpoint = self.checkpoint;
         check_disjoint(&self.decided).map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
         for partition in self.rejected.partitions() {
@@ -151,6 +169,8 @@ impl PendingCheckpoint {
             overlay_rejections(&mut self.decided, partition, &ranges)
                 .map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
         }
+        let carried = self.take_deferred()?;
+        self.counts.records_in = self.counts.records_in.saturating_sub(records_of(&carried));
         let EpochCounts { rows_out, dead_letters, .. } = self.counts;
         if self.decided.is_empty() && (rows_out > 0 || dead_letters > 0) {
             return Err(bug(format!(
@@ -158,8 +178,51 @@ impl PendingCheckpoint {
             )));
         }
         let PendingCheckpoint { triggered_at, decided, counts, .. } = self;
-        Ok(Sealed { checkpoint, triggered_at, decided, counts })
+        Ok((Sealed { checkpoint, triggered_at, decided, counts }, carried))
     }
+
+    /// Takes what is still worked on out of the decisions.
+    fn take_deferred(&mut self) -> Result<Vec<MemberDecisions>> {
+        let mut carried = Vec::new();
+        let mut taken_count = 0;
+        for member in &mut self.decided {
+            let mut decisions = Decisions::new();
+            for (partition, range) in self.deferred.ranges() {
+                for part in member.decisions.take_within(partition, range.first, range.last) {
+                    if part.decision != Decision::Accept {
+                        let SourcePartition { topic_id, partition } = partition;
+                        return Err(bug(format!(
+                            "topic {topic_id} partition {partition} offset {} is still worked on and was decided as \
+                             {:?}",
+                            part.first, part.decision
+                        )));
+                    }
+                    decisions.set(partition, part);
+                }
+            }
+            taken_count += decisions.count(Decision::Accept);
+            if !decisions.is_empty() {
+                carried.push(MemberDecisions { member: member.member.clone(), decisions });
+            }
+        }
+        self.decided.retain(|member| !member.decisions.is_empty());
+        let deferred_count = self.deferred.count(Decision::Accept);
+        if taken_count == deferred_count {
+            return Ok(carried);
+        }
+        Err(bug(format!(
+            "checkpoint {}: operators work on {deferred_count} offsets, of which the sources handed on {taken_count}",
+            self.checkpoint
+        )))
+    }
+}
+
+/// Source records among the decisions: gaps are none.
+fn records_of(decided: &[MemberDecisions]) -> u64 {
+    decided
+        .iter()
+        .map(|member| member.decisions.count(Decision::Accept) + member.decisions.count(Decision::Reject))
+        .sum()
 }
 
 /// A record that two subtasks hold was given to the second when the lock of the first had run out unnoticed. Its effects
@@ -267,7 +330,7 @@ mod tests {
     }
 
     fn pending(subtasks: &[Subtask]) -> PendingCheckpoint {
-        PendingCheckpoint::new(CheckpointId(7), Clock::system().now(), subtasks.iter().copied())
+        PendingCheckpoint::new(CheckpointId(7), Clock::system().now(), subtasks.iter().copied(), Vec::new())
     }
 
     #[tokio::test(start_paused = true)]
@@ -289,7 +352,8 @@ mod tests {
         let rejected =
             sink(&[(2, 3, Reject), (9, 9, Reject), (11, 11, Reject), (20, 20, Reject), (31, 31, Reject)]);
         assert!(pending.acknowledge(Subtask::Sink(0), id, rejected).unwrap());
-        let sealed = pending.seal().unwrap();
+        let (sealed, carried) = pending.seal().unwrap();
+        assert!(carried.is_empty());
         assert_eq!(sealed.decided.len(), 2);
         assert_eq!(
             sealed.decided[0].decisions,

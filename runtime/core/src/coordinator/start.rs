@@ -20,6 +20,7 @@ use crate::status::{JobControl, JobState};
 /// A recovered and connected attempt.
 pub(crate) struct Started {
     pub(crate) id: JobId,
+    pub(crate) env: Env,
     pub(crate) options: JobOptions,
     pub(crate) protocol: Box<dyn CommitProtocol>,
     pub(crate) tools: CommitTools,
@@ -39,7 +40,8 @@ struct Position {
 
 /// Recovers and connects. On an error the protocol is closed.
 pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Result<Started> {
-    let blueprint = Blueprint::of(&graph);
+    let mut graph = graph;
+    let blueprint = Blueprint::of(&mut graph);
     let JobGraph { id, mut protocol, store, options, step_hook, .. } = graph;
     let mode = protocol.mode();
     tracing::info!(job = %id, mode = ?mode, has_store = store.is_some(), "starting, guarantee as the mode says");
@@ -69,7 +71,7 @@ pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Res
             let (clock, spawner) = (env.clock.clone(), env.spawner.clone());
             let probe_deadline = options.commit_deadline;
             let tools = CommitTools { clock, spawner, job_epoch, store, step_hook, probe_deadline };
-            Ok(Started { id, options, protocol, tools, blueprint, parts, last_committed, first })
+            Ok(Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first })
         }
         Err(error) => {
             close(protocol.as_mut(), &env.clock, options.close_deadline).await;

@@ -1,12 +1,15 @@
-//! The graph as the user describes it: one source, a chain of operators, one sink, each with its parallelism.
+//! The job as the user describes it: a stream, a sink, how epochs are committed, and settings.
 
 use std::fmt;
 use std::sync::Arc;
 
 use sharestream_checkpoints::CheckpointStore;
 
+use super::stages::Stage;
+use super::stream::{Stream, StreamStep};
 use super::validate;
 use crate::Result;
+use crate::async_map::AsyncMap;
 use crate::commit::{CommitProtocol, StepHook};
 use crate::job::Job;
 use crate::operator::OperatorFactory;
@@ -41,7 +44,8 @@ pub(crate) struct JobGraph {
     pub(crate) id: JobId,
     pub(crate) source: Arc<dyn SourceFactory>,
     pub(crate) source_parallelism: usize,
-    pub(crate) operators: Vec<Arc<dyn OperatorFactory>>,
+    /// What is between source and sink, in order.
+    pub(crate) stages: Vec<Stage>,
     pub(crate) sink: Arc<dyn SinkFactory>,
     pub(crate) sink_parallelism: usize,
     pub(crate) protocol: Box<dyn CommitProtocol>,
@@ -59,7 +63,7 @@ pub(crate) struct JobGraph {
 pub struct JobBuilder {
     pub(super) id: JobId,
     pub(super) source: Option<(Arc<dyn SourceFactory>, usize)>,
-    pub(super) operators: Vec<Arc<dyn OperatorFactory>>,
+    pub(super) steps: Vec<StreamStep>,
     pub(super) sink: Option<(Arc<dyn SinkFactory>, usize)>,
     pub(super) protocol: Option<Box<dyn CommitProtocol>>,
     pub(super) store: Option<CheckpointStore>,
@@ -79,7 +83,7 @@ impl JobBuilder {
         JobBuilder {
             id,
             source: None,
-            operators: Vec::new(),
+            steps: Vec::new(),
             sink: None,
             protocol: None,
             store: None,
@@ -98,7 +102,23 @@ impl JobBuilder {
     /// Appends an operator to the chain.
     #[must_use]
     pub fn operator(mut self, operator: Arc<dyn OperatorFactory>) -> Self {
-        self.operators.push(operator);
+        self.steps.push(StreamStep::Operator(operator));
+        self
+    }
+
+    /// Appends calls to the outside, as [`Stream::async_map`].
+    #[must_use]
+    pub fn async_map(mut self, map: AsyncMap) -> Self {
+        self.steps.push(StreamStep::AsyncMap(map));
+        self
+    }
+
+    /// Reads a whole stream: replaces source and operators.
+    #[must_use]
+    pub fn stream(mut self, stream: Stream) -> Self {
+        let Stream { source, source_parallelism, steps } = stream;
+        self.source = Some((source, source_parallelism));
+        self.steps = steps;
         self
     }
 

@@ -3,8 +3,11 @@
 use arrow_schema::SchemaRef;
 
 use super::logical::{JobBuilder, JobGraph};
+use super::stages::stages_of;
+use super::stream::{Stream, StreamStep};
 use crate::coordinates;
 use crate::error::{Error, Result};
+use crate::sink::SinkFactory;
 use crate::{ErrorKind, StepHook};
 
 /// Subtasks of one role. More than any sensible machine has cores, low enough that a mistyped number is caught.
@@ -22,26 +25,30 @@ pub(super) fn check(builder: JobBuilder) -> Result<JobGraph> {
     if let Some((_, parallelism)) = &builder.sink {
         check_parallelism("sink", *parallelism, &mut faults);
     }
-    check_schemas(&builder, &mut faults);
-    let JobBuilder { id, source, operators, sink, protocol, store, options, step_hook } = builder;
+    let JobBuilder { id, source, steps, sink, protocol, store, options, step_hook } = builder;
+    let stream = source.map(|(source, source_parallelism)| Stream { source, source_parallelism, steps });
+    let schemas = stream.as_ref().map(|stream| {
+        check_steps(stream, &mut faults);
+        check_schemas(stream, sink.as_ref().map(|(sink, _)| sink.as_ref()), &mut faults)
+    });
     for (missing, name) in
-        [(source.is_none(), "source"), (sink.is_none(), "sink"), (protocol.is_none(), "commit protocol")]
+        [(stream.is_none(), "source"), (sink.is_none(), "sink"), (protocol.is_none(), "commit protocol")]
     {
         if missing {
             faults.push(format!("the job has no {name}"));
         }
     }
-    let (Some((source, source_parallelism)), Some((sink, sink_parallelism)), Some(protocol), true) =
-        (source, sink, protocol, faults.is_empty())
+    let (Some(stream), Some(schemas), Some((sink, sink_parallelism)), Some(protocol), true) =
+        (stream, schemas, sink, protocol, faults.is_empty())
     else {
         return Err(Error::new(ErrorKind::InvalidInput, format!("job {id}: {}", faults.join("; "))));
     };
     let no_hook: StepHook = std::sync::Arc::new(|_, _| {});
     Ok(JobGraph {
         id,
-        source,
-        source_parallelism,
-        operators,
+        stages: stages_of(&stream, &schemas),
+        source: stream.source,
+        source_parallelism: stream.source_parallelism,
         sink,
         sink_parallelism,
         protocol,
@@ -67,33 +74,58 @@ fn check_parallelism(what: &str, parallelism: usize, faults: &mut Vec<String>) {
     }
 }
 
-/// Follows the schema from the source to the sink; the first part that refuses it ends the walk, because what
-/// follows has no schema to check.
-fn check_schemas(builder: &JobBuilder, faults: &mut Vec<String>) {
-    let Some((source, _)) = &builder.source else { return };
-    let mut schema = source.schema();
-    if let Err(fault) = check_coordinates(source.name(), &schema) {
-        faults.push(fault);
-        return;
-    }
-    for operator in &builder.operators {
-        schema = match operator.output_schema(schema) {
-            Ok(schema) => schema,
-            Err(error) => {
-                faults.push(format!("operator {}: {error}", operator.name()));
-                return;
-            }
-        };
-        if let Err(fault) = check_coordinates(operator.name(), &schema) {
-            faults.push(fault);
-            return;
+/// An exchange needs a stage behind it; the sink has its own.
+fn check_steps(stream: &Stream, faults: &mut Vec<String>) {
+    for step in &stream.steps {
+        match step {
+            StreamStep::Operator(_) => {}
+            StreamStep::AsyncMap(map) => faults.extend(map.faults()),
+            StreamStep::Exchange { parallelism, .. } => check_parallelism("rebalance", *parallelism, faults),
         }
     }
-    if let Some((sink, _)) = &builder.sink
+    if let Some(StreamStep::Exchange { .. }) = stream.steps.last() {
+        faults.push("a rebalance has no operator behind it: the sink spreads its rows itself".to_owned());
+    }
+}
+
+/// Follows the schema from the source to the sink; the first part that refuses it ends the walk, because what
+/// follows has no schema to check. Gives the schema behind each step.
+fn check_schemas(
+    stream: &Stream,
+    sink: Option<&dyn SinkFactory>,
+    faults: &mut Vec<String>,
+) -> Vec<SchemaRef> {
+    let mut behind = Vec::new();
+    let mut schema = stream.source.schema();
+    if let Err(fault) = check_coordinates(stream.source.name(), &schema) {
+        faults.push(fault);
+        return behind;
+    }
+    for step in &stream.steps {
+        let (name, output) = match step {
+            StreamStep::Operator(operator) => (operator.name(), operator.output_schema(schema)),
+            StreamStep::AsyncMap(map) => (map.name(), map.output_schema(&schema)),
+            StreamStep::Exchange { .. } => ("rebalance", Ok(schema)),
+        };
+        schema = match output {
+            Ok(schema) => schema,
+            Err(error) => {
+                faults.push(format!("operator {name}: {error}"));
+                return behind;
+            }
+        };
+        if let Err(fault) = check_coordinates(name, &schema) {
+            faults.push(fault);
+            return behind;
+        }
+        behind.push(schema.clone());
+    }
+    if let Some(sink) = sink
         && let Err(error) = sink.check_schema(schema)
     {
         faults.push(format!("sink {}: {error}", sink.name()));
     }
+    behind
 }
 
 fn check_coordinates(name: &str, schema: &SchemaRef) -> std::result::Result<(), String> {

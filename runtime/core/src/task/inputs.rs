@@ -4,13 +4,12 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use arrow_array::RecordBatch;
-use sharestream_base::ids::CheckpointId;
 
 use super::context::Interrupt;
 use crate::ErrorKind;
 use crate::barrier::{Alignment, AlignmentError, Mark, Step};
 use crate::channel::Receiver;
-use crate::element::StreamElement;
+use crate::element::{Barrier, StreamElement};
 use crate::error::Error;
 
 /// What the inputs bring together.
@@ -19,7 +18,7 @@ pub(crate) enum Input {
     Rows(RecordBatch),
     Rejected(RecordBatch),
     /// Every input has brought this barrier.
-    Barrier(CheckpointId),
+    Barrier(Barrier),
     /// Every input has ended.
     End,
 }
@@ -45,6 +44,7 @@ impl Inputs {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Input, Interrupt>> {
         let count = self.receivers.len();
         let mut tried = 0;
+        let mut waits_until = None;
         while tried < count {
             let index = (self.next_index + tried) % count;
             if !self.alignment.is_flowing(index) {
@@ -65,14 +65,18 @@ impl Inputs {
                     self.next_index = (index + 1) % count;
                     return Poll::Ready(Ok(Input::Rejected(rows)));
                 }
-                Poll::Ready(Some(StreamElement::Barrier(checkpoint))) => {
-                    self.alignment.apply(index, Mark::Barrier(checkpoint))
+                Poll::Ready(Some(StreamElement::Barrier(barrier))) => {
+                    // The coordinator sends the same one to every source.
+                    waits_until = barrier.waits_until;
+                    self.alignment.apply(index, Mark::Barrier(barrier.checkpoint))
                 }
                 Poll::Ready(Some(StreamElement::End)) => self.alignment.apply(index, Mark::End),
             };
             match step {
                 Ok(Step::Wait) => {}
-                Ok(Step::Aligned(checkpoint)) => return Poll::Ready(Ok(Input::Barrier(checkpoint))),
+                Ok(Step::Aligned(checkpoint)) => {
+                    return Poll::Ready(Ok(Input::Barrier(Barrier { checkpoint, waits_until })));
+                }
                 Ok(Step::Ended) => return Poll::Ready(Ok(Input::End)),
                 Err(error) => return Poll::Ready(Err(bug(error))),
             }
