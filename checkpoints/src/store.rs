@@ -14,7 +14,6 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload}
 use serde::{Deserialize, Serialize};
 use sharestream_base::planted::{Bug, is_planted};
 
-use crate::codec::MANIFEST_BYTES_MAX;
 use crate::paths::{self, Paths, Suffix};
 use crate::{
     Error, ErrorKind, JobKey, LocalStore, Manifest, ManifestRef, Result, StoredCheckpoint, StoredState, codec,
@@ -22,6 +21,10 @@ use crate::{
 
 /// How often one create is tried before its answer counts as unknown.
 const CREATE_ATTEMPTS: u32 = 3;
+
+/// Larger objects are not ours: a manifest is bounded by the outcome record that carries the same ranges, and a part of
+/// state by what its writer puts into one.
+const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
 /// Checkpoints of one (job, instance). Cheap to clone.
 #[derive(Clone)]
@@ -239,7 +242,7 @@ impl CheckpointStore {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(self.failed("read", path, error)),
         };
-        if found.meta.size > MANIFEST_BYTES_MAX as u64 {
+        if found.meta.size > OBJECT_BYTES_MAX {
             let context =
                 format!("{} has {} bytes, too many to be ours", self.describe(path), found.meta.size);
             return Err(Error::new(ErrorKind::Corrupt, context));

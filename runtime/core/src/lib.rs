@@ -58,6 +58,7 @@ pub mod operator;
 mod options;
 pub mod sink;
 pub mod source;
+pub mod state;
 mod status;
 mod supervisor;
 mod task;

@@ -76,11 +76,12 @@ const LOAD_INTERVAL: Duration = Duration::from_millis(200);
 const COMMITS_PER_RETENTION: u32 = 64;
 
 impl Coordinator {
-    pub(crate) fn new(started: Started, control: JobControl) -> Self {
+    /// Errors: `Bug`, the graph does not fit together.
+    pub(crate) fn new(started: Started, control: JobControl) -> Result<Self> {
         let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
-        let running = blueprint.start(parts, first, &env);
+        let running = blueprint.start(parts, first, &env)?;
         control.set_state(JobState::Running);
-        Coordinator {
+        Ok(Coordinator {
             seat: Seat::new(protocol),
             line: EpochLine::new(first),
             controller: Controller::new(Limits::from(&options)),
@@ -100,7 +101,7 @@ impl Coordinator {
             tools,
             running,
             last_committed,
-        }
+        })
     }
 
     /// Runs until the job is drained, stopped at once, or something fails.
@@ -323,6 +324,9 @@ impl Coordinator {
             status.rows_out += counts.rows_out;
             status.dead_letters += counts.dead_letters;
             status.filtered += counts.filtered;
+            status.state_bytes = counts.state_bytes;
+            status.state_written_bytes += counts.state_written_bytes;
+            status.state_compacted_bytes += counts.state_compacted_bytes;
             status.in_flight = load.record_count;
             status.window_fill = load.window_fill;
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);

@@ -1,15 +1,17 @@
 //! A checkpoint whose barrier is on its way: who has acknowledged it, and what they reported. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset};
+use sharestream_checkpoints::{OperatorSnapshot, StatePart, StatePartKind};
 
 use crate::ErrorKind;
 use crate::decision::{DecidedRange, Decision, Decisions, MemberDecisions, SourcePartition};
 use crate::error::{Error, Result};
 use crate::sink::SinkReport;
 use crate::source::SourceReport;
+use crate::state::StateReport;
 use crate::task::context::OperatorReport;
 
 /// A subtask that acknowledges barriers.
@@ -37,6 +39,10 @@ pub(crate) struct EpochCounts {
     pub(crate) rows_out: u64,
     pub(crate) dead_letters: u64,
     pub(crate) filtered: u64,
+    /// State after the epoch, in memory.
+    pub(crate) state_bytes: u64,
+    pub(crate) state_written_bytes: u64,
+    pub(crate) state_compacted_bytes: u64,
 }
 
 /// What a subtask reports with its acknowledgement.
@@ -57,6 +63,7 @@ pub(crate) struct PendingCheckpoint {
     /// Offsets that operators still work on.
     deferred: Decisions,
     rejected: Decisions,
+    states: Vec<StateReport>,
     counts: EpochCounts,
 }
 
@@ -67,6 +74,8 @@ pub(crate) struct Sealed {
     pub(crate) triggered_at: Instant,
     /// Final decisions, by member.
     pub(crate) decided: Vec<MemberDecisions>,
+    /// State of all operators that keep any.
+    pub(crate) operators: Vec<OperatorSnapshot>,
     pub(crate) counts: EpochCounts,
 }
 
@@ -93,6 +102,7 @@ impl PendingCheckpoint {
             decided: carried,
             deferred: Decisions::new(),
             rejected: Decisions::new(),
+            states: Vec::new(),
         }
     }
 
@@ -123,6 +133,7 @@ impl PendingCheckpoint {
             Report::Operator(report) => {
                 self.counts.filtered += report.filtered_count;
                 self.deferred.overlay(&report.deferred);
+                self.states.extend(report.state);
             }
             Report::Sink(report) => {
                 self.counts.rows_out += report.row_count;
@@ -177,8 +188,14 @@ impl PendingCheckpoint {
                 "checkpoint {checkpoint} wrote {rows_out} rows and {dead_letters} dead letters, but no source decided"
             )));
         }
+        for state in &self.states {
+            self.counts.state_bytes += state.state_bytes;
+            self.counts.state_written_bytes += state.delta_bytes;
+            self.counts.state_compacted_bytes += state.base_bytes;
+        }
+        let operators = snapshots_of(self.states);
         let PendingCheckpoint { triggered_at, decided, counts, .. } = self;
-        Ok((Sealed { checkpoint, triggered_at, decided, counts }, carried))
+        Ok((Sealed { checkpoint, triggered_at, decided, operators, counts }, carried))
     }
 
     /// Takes what is still worked on out of the decisions.
@@ -215,6 +232,28 @@ impl PendingCheckpoint {
             self.checkpoint
         )))
     }
+}
+
+/// The state of each operator, over its subtasks: bases, then deltas by age. Two subtasks may name one part, when they
+/// share the groups of an earlier one.
+fn snapshots_of(reports: Vec<StateReport>) -> Vec<OperatorSnapshot> {
+    let mut operators: BTreeMap<String, OperatorSnapshot> = BTreeMap::new();
+    for StateReport { operator, state_version, key_groups, parts, .. } in reports {
+        let snapshot = operators.entry(operator.clone()).or_insert(OperatorSnapshot {
+            operator,
+            state_version,
+            key_groups,
+            parts: Vec::new(),
+        });
+        snapshot.parts.extend(parts);
+    }
+    let mut snapshots: Vec<OperatorSnapshot> = operators.into_values().collect();
+    for snapshot in &mut snapshots {
+        let rank = |part: &StatePart| (part.kind == StatePartKind::Delta, part.checkpoint, part.name.clone());
+        snapshot.parts.sort_by_cached_key(rank);
+        snapshot.parts.dedup_by(|a, b| a.name == b.name);
+    }
+    snapshots
 }
 
 /// Source records among the decisions: gaps are none.
@@ -363,7 +402,7 @@ mod tests {
             sealed.decided[1].decisions,
             ranges(&[(11, 11, Reject), (12, 19, Accept), (20, 20, Reject), (30, 31, Reject)])
         );
-        let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, filtered: 0 };
+        let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, ..EpochCounts::default() };
         assert_eq!(sealed.counts, counts);
     }
 

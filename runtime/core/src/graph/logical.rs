@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use sharestream_checkpoints::CheckpointStore;
 
-use super::stages::Stage;
-use super::stream::{Stream, StreamStep};
+use super::stages::{Plan, Upstream};
+use super::stream::Stream;
 use super::validate;
 use crate::Result;
 use crate::async_map::AsyncMap;
@@ -42,10 +42,9 @@ impl fmt::Display for JobId {
 /// A checked graph and all that one attempt needs.
 pub(crate) struct JobGraph {
     pub(crate) id: JobId,
-    pub(crate) source: Arc<dyn SourceFactory>,
-    pub(crate) source_parallelism: usize,
-    /// What is between source and sink, in order.
-    pub(crate) stages: Vec<Stage>,
+    pub(crate) plan: Plan,
+    /// What the sink reads from.
+    pub(crate) last: Upstream,
     pub(crate) sink: Arc<dyn SinkFactory>,
     pub(crate) sink_parallelism: usize,
     pub(crate) protocol: Box<dyn CommitProtocol>,
@@ -62,8 +61,9 @@ pub(crate) struct JobGraph {
 /// ```
 pub struct JobBuilder {
     pub(super) id: JobId,
-    pub(super) source: Option<(Arc<dyn SourceFactory>, usize)>,
-    pub(super) steps: Vec<StreamStep>,
+    pub(super) stream: Option<Stream>,
+    /// Operators that were given before there was a stream.
+    pub(super) misplaced: Vec<String>,
     pub(super) sink: Option<(Arc<dyn SinkFactory>, usize)>,
     pub(super) protocol: Option<Box<dyn CommitProtocol>>,
     pub(super) store: Option<CheckpointStore>,
@@ -82,8 +82,8 @@ impl JobBuilder {
     pub fn new(id: JobId) -> Self {
         JobBuilder {
             id,
-            source: None,
-            steps: Vec::new(),
+            stream: None,
+            misplaced: Vec::new(),
             sink: None,
             protocol: None,
             store: None,
@@ -92,33 +92,37 @@ impl JobBuilder {
         }
     }
 
-    /// Reads from `source` with `parallelism` subtasks.
+    /// Reads from `source` with `parallelism` subtasks; what follows is appended to it. For anything but one source and a
+    /// line of operators, build a [`Stream`] and use [`JobBuilder::stream`].
     #[must_use]
-    pub fn source(mut self, source: Arc<dyn SourceFactory>, parallelism: usize) -> Self {
-        self.source = Some((source, parallelism));
-        self
+    pub fn source(self, source: Arc<dyn SourceFactory>, parallelism: usize) -> Self {
+        self.stream(Stream::from_source(source, parallelism))
     }
 
-    /// Appends an operator to the chain.
+    /// Appends an operator to the stream, which must be there: [`JobBuilder::build`] fails otherwise.
     #[must_use]
     pub fn operator(mut self, operator: Arc<dyn OperatorFactory>) -> Self {
-        self.steps.push(StreamStep::Operator(operator));
+        match self.stream {
+            Some(stream) => self.stream = Some(stream.operator(operator)),
+            None => self.misplaced.push(operator.name().to_owned()),
+        }
         self
     }
 
-    /// Appends calls to the outside, as [`Stream::async_map`].
+    /// Appends calls to the outside to the stream, as [`Stream::async_map`]; likewise.
     #[must_use]
     pub fn async_map(mut self, map: AsyncMap) -> Self {
-        self.steps.push(StreamStep::AsyncMap(map));
+        match self.stream {
+            Some(stream) => self.stream = Some(stream.async_map(map)),
+            None => self.misplaced.push(map.name().to_owned()),
+        }
         self
     }
 
-    /// Reads a whole stream: replaces source and operators.
+    /// Reads a whole stream; replaces the one that is there.
     #[must_use]
     pub fn stream(mut self, stream: Stream) -> Self {
-        let Stream { source, source_parallelism, steps } = stream;
-        self.source = Some((source, source_parallelism));
-        self.steps = steps;
+        self.stream = Some(stream);
         self
     }
 

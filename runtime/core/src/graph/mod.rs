@@ -8,5 +8,5 @@ mod validate;
 
 pub(crate) use logical::JobGraph;
 pub use logical::{JobBuilder, JobId};
-pub(crate) use physical::{Blueprint, Parts, Running};
+pub(crate) use physical::{Blueprint, Parts, Restored, Running};
 pub use stream::Stream;

@@ -1,5 +1,6 @@
 //! From the graph to tasks and channels.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,21 +9,25 @@ use futures::future::{try_join, try_join_all};
 use futures::stream::FuturesUnordered;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, watch};
+use sharestream_checkpoints::{CheckpointStore, Manifest, Owner};
 use tokio::sync::mpsc;
 
 use super::logical::JobGraph;
-use super::stages::{Stage, StageWork};
+use super::stages::{Plan, PlannedSource, Stage, StageWork, Upstream};
 use super::stream::Exchange;
+use crate::ErrorKind;
 use crate::async_map::{Assembler, Line};
 use crate::channel::{Bounds, Receiver, channel};
-use crate::error::Result;
-use crate::operator::Operator;
+use crate::error::{Error, Result};
+use crate::operator::{KeyedOperator, KeyedOperatorFactory, Operator};
 use crate::sink::{Router, Sink, SinkFactory};
-use crate::source::{Source, SourceFactory};
+use crate::source::Source;
+use crate::state::{KeyEncoder, KeyRouter, KeyedState, RestoredOperator, StateWriter, restore};
 use crate::task::async_map::AsyncMapTask;
 use crate::task::context::{TaskContext, TaskEvent};
 use crate::task::gauges::Gauges;
 use crate::task::inputs::Inputs;
+use crate::task::keyed::KeyedTask;
 use crate::task::operator::OperatorTask;
 use crate::task::output::Output;
 use crate::task::sink::SinkTask;
@@ -30,7 +35,8 @@ use crate::task::source::{COMMANDS_MAX, SourceCommand, SourceTask};
 
 /// Connected sources and sinks, and everything that a subtask owns.
 pub(crate) struct Parts {
-    sources: Vec<Box<dyn Source>>,
+    /// For each source its subtasks.
+    sources: Vec<Vec<Box<dyn Source>>>,
     /// For each stage its subtasks.
     stages: Vec<Vec<Body>>,
     /// For each subtask in front of the sink.
@@ -43,13 +49,28 @@ enum Body {
     Chain(Vec<Box<dyn Operator>>),
     /// Calls keep nothing between two starts.
     AsyncMap,
+    Keyed(Box<KeyedBody>),
+}
+
+struct KeyedBody {
+    operator: Box<dyn KeyedOperator>,
+    state: KeyedState,
+    writer: StateWriter,
+}
+
+/// The checkpoint that a job goes on from.
+#[derive(Clone, Copy)]
+pub(crate) struct Restored<'a> {
+    /// `None`: the job has no checkpoint store, and so no operator that keeps state.
+    pub(crate) store: Option<(&'a CheckpointStore, &'a Owner)>,
+    /// The last committed checkpoint; `None`: there is none.
+    pub(crate) manifest: Option<&'a Manifest>,
 }
 
 /// What an attempt needs to make the tasks.
 pub(crate) struct Blueprint {
-    source: Arc<dyn SourceFactory>,
-    source_parallelism: usize,
-    stages: Vec<Stage>,
+    plan: Plan,
+    last: Upstream,
     sink: Arc<dyn SinkFactory>,
     sink_parallelism: usize,
     bounds: Bounds,
@@ -79,9 +100,8 @@ const EVENTS_MAX: usize = 1_024;
 impl Blueprint {
     pub(crate) fn of(graph: &mut JobGraph) -> Self {
         Blueprint {
-            source: graph.source.clone(),
-            source_parallelism: graph.source_parallelism,
-            stages: std::mem::take(&mut graph.stages),
+            plan: std::mem::take(&mut graph.plan),
+            last: graph.last,
             sink: graph.sink.clone(),
             sink_parallelism: graph.sink_parallelism,
             bounds: Bounds {
@@ -92,49 +112,76 @@ impl Blueprint {
         }
     }
 
-    /// Subtasks in front of the sink.
-    fn last_parallelism(&self) -> usize {
-        self.stages.last().map_or(self.source_parallelism, |stage| stage.parallelism)
+    /// Ids of the operators that keep state.
+    pub(crate) fn state_ids(&self) -> BTreeSet<&str> {
+        self.plan
+            .stages
+            .iter()
+            .filter_map(|stage| match &stage.work {
+                StageWork::Keyed(operator) => Some(operator.id()),
+                StageWork::Chain(_) | StageWork::AsyncMap { .. } => None,
+            })
+            .collect()
     }
 
-    /// Connects all sources and sinks. Errors: those of the factories; what was connected is dropped.
-    pub(crate) async fn connect(&self) -> Result<Parts> {
-        let stages = self.stages.iter().map(|stage| (0..stage.parallelism).map(|n| body(stage, n)).collect());
-        let stages = stages.collect::<Result<Vec<Vec<Body>>>>()?;
-        let sink_routers = (0..self.last_parallelism())
+    /// Connects all sources and sinks and reads the state of operators. Errors: those of the factories and of the store;
+    /// what was connected is dropped.
+    pub(crate) async fn connect(&self, restored: Restored<'_>) -> Result<Parts> {
+        let mut stages = Vec::new();
+        for stage in &self.plan.stages {
+            let bodies = (0..stage.parallelism).map(|subtask| body(stage, subtask, restored));
+            stages.push(try_join_all(bodies).await?);
+        }
+        let sink_routers = (0..self.plan.parallelism(self.last))
             .map(|_| self.sink.router(self.sink_parallelism))
             .collect::<Result<Vec<_>>>()?;
         let sinks = try_join_all((0..self.sink_parallelism).map(async |subtask| {
             let sink = self.sink.create(subtask, self.sink_parallelism).await;
             sink.map_err(|error| error.within(&format!("sink {} subtask {subtask}", self.sink.name())))
         }));
-        let sources = try_join_all((0..self.source_parallelism).map(async |subtask| {
-            let source = self.source.create(subtask).await;
-            source.map_err(|error| error.within(&format!("source {} subtask {subtask}", self.source.name())))
-        }));
+        let sources =
+            try_join_all(self.plan.sources.iter().map(async |PlannedSource { factory, parallelism }| {
+                try_join_all((0..*parallelism).map(async |subtask| {
+                    let source = factory.create(subtask).await;
+                    source.map_err(|error| {
+                        error.within(&format!("source {} subtask {subtask}", factory.name()))
+                    })
+                }))
+                .await
+            }));
         let (sinks, sources) = try_join(sinks, sources).await?;
         Ok(Parts { sources, stages, sink_routers, sinks })
     }
 
     /// Starts all tasks, from the sink up. The first epoch is `first`, and is not open yet.
-    pub(crate) fn start(&self, parts: Parts, first: CheckpointId, env: &Env) -> Running {
+    pub(crate) fn start(&self, parts: Parts, first: CheckpointId, env: &Env) -> Result<Running> {
         let mut start = Start::new(self, first, env);
-        let mut to_next = start.sinks(parts.sinks, parts.sink_routers);
-        let mut operator_count: usize = self.stages.iter().map(|stage| stage.parallelism).sum();
-        let all_operators = operator_count;
-        for (stage, bodies) in self.stages.iter().zip(parts.stages).rev() {
-            operator_count -= stage.parallelism;
-            to_next = start.stage(stage, bodies, to_next, operator_count);
+        start.sinks(parts.sinks, parts.sink_routers);
+        let operator_count: usize = self.plan.stages.iter().map(|stage| stage.parallelism).sum();
+        let mut number = operator_count;
+        for (index, bodies) in parts.stages.into_iter().enumerate().rev() {
+            let stage = &self.plan.stages[index];
+            number -= stage.parallelism;
+            start.stage(index, stage, bodies, number)?;
         }
-        let commands = start.sources(parts.sources, to_next);
+        let commands = start.sources(parts.sources);
         let Start { tasks, events, gauges, opened, barrier_sent, callers, .. } = start;
         let sink_count = self.sink_parallelism;
-        let operator_count = all_operators;
-        Running { tasks, commands, events, gauges, opened, barrier_sent, operator_count, sink_count, callers }
+        Ok(Running {
+            tasks,
+            commands,
+            events,
+            gauges,
+            opened,
+            barrier_sent,
+            operator_count,
+            sink_count,
+            callers,
+        })
     }
 }
 
-fn body(stage: &Stage, subtask: usize) -> Result<Body> {
+async fn body(stage: &Stage, subtask: usize, restored: Restored<'_>) -> Result<Body> {
     match &stage.work {
         StageWork::Chain(operators) => {
             let chain = operators.iter().map(|operator| {
@@ -144,7 +191,31 @@ fn body(stage: &Stage, subtask: usize) -> Result<Body> {
             Ok(Body::Chain(chain.collect::<Result<Vec<_>>>()?))
         }
         StageWork::AsyncMap { .. } => Ok(Body::AsyncMap),
+        StageWork::Keyed(factory) => {
+            let place = format!("operator {} subtask {subtask}", factory.name());
+            keyed_body(stage, factory.as_ref(), subtask, restored).await.map_err(|error| error.within(&place))
+        }
     }
+}
+
+async fn keyed_body(
+    stage: &Stage,
+    factory: &dyn KeyedOperatorFactory,
+    subtask: usize,
+    restored: Restored<'_>,
+) -> Result<Body> {
+    let Some((store, owner)) = restored.store else {
+        return Err(Error::new(ErrorKind::Bug, "it keeps state, and there is no checkpoint store"));
+    };
+    let operators = restored.manifest.map_or(&[][..], |manifest| &manifest.operators);
+    let snapshot = operators.iter().find(|operator| operator.operator == factory.id());
+    let keys = stage.keys_of_each_input()?;
+    let restored = RestoredOperator { store, snapshot };
+    let (state, ledger) = restore(restored, factory, keys, subtask, stage.parallelism).await?;
+    let operator = factory.create(subtask)?;
+    let (id, version) = (factory.id().to_owned(), factory.state_version());
+    let writer = StateWriter::new(store.clone(), owner.clone(), id, version, subtask, ledger);
+    Ok(Body::Keyed(Box::new(KeyedBody { operator, state, writer })))
 }
 
 /// What is needed while tasks are started.
@@ -160,6 +231,8 @@ struct Start<'a> {
     gauges: Arc<Gauges>,
     tasks: TaskSet<()>,
     callers: Vec<String>,
+    /// Outputs of what is not started yet, by its subtasks.
+    outputs: BTreeMap<Upstream, Vec<Output>>,
 }
 
 impl<'a> Start<'a> {
@@ -168,7 +241,8 @@ impl<'a> Start<'a> {
         let (event_sender, events) = mpsc::channel(EVENTS_MAX);
         let before = CheckpointId(first.0.saturating_sub(1));
         let calls = |stage: &&Stage| matches!(stage.work, StageWork::AsyncMap { .. });
-        let call_count = blueprint.stages.iter().filter(calls).map(|stage| stage.parallelism).sum();
+        let call_count = blueprint.plan.stages.iter().filter(calls).map(|stage| stage.parallelism).sum();
+        let source_count = blueprint.plan.sources.iter().map(|source| source.parallelism).sum();
         Start {
             blueprint,
             first,
@@ -177,10 +251,11 @@ impl<'a> Start<'a> {
             events,
             opened: watch::Sender::new(before),
             barrier_sent: watch::Sender::new(before),
-            gauges: Gauges::new(blueprint.source_parallelism, call_count),
+            gauges: Gauges::new(source_count, call_count),
             tasks: TaskSet::new(&env.spawner, cancel.clone()),
             cancel,
             callers: Vec::new(),
+            outputs: BTreeMap::new(),
         }
     }
 
@@ -195,46 +270,41 @@ impl<'a> Start<'a> {
         }
     }
 
-    /// Starts the sinks; gives the outputs of what is in front of them.
-    fn sinks(&mut self, sinks: Vec<Box<dyn Sink>>, routers: Vec<Box<dyn Router>>) -> Vec<Output> {
-        let (outputs, inputs) = all_to_all(routers, sinks.len(), self.blueprint.bounds);
-        for (subtask, (sink, inputs)) in sinks.into_iter().zip(inputs).enumerate() {
-            let (context, opened) = (self.context("sink", subtask), self.opened.subscribe());
-            let task = SinkTask { context, sink, inputs, opened, writing: self.first };
-            self.tasks.spawn(task.context.name.clone(), TaskKind::Job, task.run());
-        }
-        outputs
+    fn spawn<F>(&mut self, name: String, work: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(name, TaskKind::Job, work);
     }
 
-    /// Starts a stage, whose subtasks are numbered from `number` on; gives the outputs of what is in front of it.
-    fn stage(
-        &mut self,
-        stage: &Stage,
-        bodies: Vec<Body>,
-        outputs: Vec<Output>,
-        number: usize,
-    ) -> Vec<Output> {
-        let bounds = self.blueprint.bounds;
-        let (to_stage, inputs) = match stage.from {
-            Exchange::Forward => (0..stage.parallelism)
-                .map(|_| {
-                    let (sender, receiver) = channel(bounds);
-                    (Output::Direct(sender), Inputs::new(vec![receiver]))
-                })
-                .unzip(),
-            Exchange::Rebalance => {
-                let upstream = self.parallelism_before(number);
-                let routers =
-                    (0..upstream).map(|first| RoundRobin::router(first, stage.parallelism)).collect();
-                all_to_all(routers, stage.parallelism, bounds)
-            }
-        };
+    fn sinks(&mut self, sinks: Vec<Box<dyn Sink>>, routers: Vec<Box<dyn Router>>) {
+        let (outputs, receivers) = all_to_all(routers, sinks.len(), self.blueprint.bounds);
+        for (subtask, (sink, receivers)) in sinks.into_iter().zip(receivers).enumerate() {
+            let (context, opened) = (self.context("sink", subtask), self.opened.subscribe());
+            let inputs = Inputs::new(vec![receivers]);
+            let task = SinkTask { context, sink, inputs, opened, writing: self.first };
+            self.spawn(task.context.name.clone(), task.run());
+        }
+        self.outputs.insert(self.blueprint.last, outputs);
+    }
+
+    /// Starts a stage, whose subtasks are numbered from `number` on.
+    fn stage(&mut self, index: usize, stage: &Stage, bodies: Vec<Body>, number: usize) -> Result<()> {
+        let outputs = self.outputs.remove(&Upstream::Stage(index)).unwrap_or_default();
+        let inputs = self.inputs(stage)?;
         for (index, ((body, inputs), output)) in bodies.into_iter().zip(inputs).zip(outputs).enumerate() {
             let context = self.context(stage.work.name(), number + index);
+            let name = context.name.clone();
             match (body, &stage.work) {
                 (Body::Chain(operators), _) => {
                     let task = OperatorTask { context, operators, inputs, output, filtered_count: 0 };
-                    self.tasks.spawn(task.context.name.clone(), TaskKind::Job, task.run());
+                    self.spawn(name, task.run());
+                }
+                (Body::Keyed(body), _) => {
+                    let KeyedBody { operator, state, writer } = *body;
+                    let spawner = self.env.spawner.clone();
+                    let task = KeyedTask::new(context, spawner, operator, state, writer, inputs, output);
+                    self.spawn(name, task.run());
                 }
                 (Body::AsyncMap, StageWork::AsyncMap { map, rule, output: schema }) => {
                     let function = map.function();
@@ -252,63 +322,86 @@ impl<'a> Start<'a> {
                         passed: CheckpointId(self.first.0.saturating_sub(1)),
                         gauges: self.gauges.clone(),
                         gauge,
-                        rng: self.env.rng.fork(&context.name),
+                        rng: self.env.rng.fork(&name),
                         calls: FuturesUnordered::new(),
                         filtered_count: 0,
                         context,
                     };
-                    self.tasks.spawn(task.context.name.clone(), TaskKind::Job, task.run());
+                    self.spawn(name, task.run());
                 }
-                // Bodies are made of the same stages.
-                (Body::AsyncMap, StageWork::Chain(_)) => {}
+                (Body::AsyncMap, StageWork::Chain(_) | StageWork::Keyed(_)) => {
+                    return Err(Error::new(ErrorKind::Bug, "a stage has the body of another"));
+                }
             }
         }
-        to_stage
+        Ok(())
     }
 
-    /// Subtasks of what is in front of the stage whose first subtask has this number.
-    fn parallelism_before(&self, number: usize) -> usize {
-        let mut before = self.blueprint.source_parallelism;
-        let mut next = 0;
-        for stage in &self.blueprint.stages {
-            if next == number {
-                break;
-            }
-            (before, next) = (stage.parallelism, next + stage.parallelism);
-        }
-        before
-    }
-
-    fn sources(
-        &mut self,
-        sources: Vec<Box<dyn Source>>,
-        outputs: Vec<Output>,
-    ) -> Vec<mpsc::Sender<SourceCommand>> {
-        let mut senders = Vec::new();
-        for (subtask, (source, output)) in sources.into_iter().zip(outputs).enumerate() {
-            let (sender, commands) = mpsc::channel(COMMANDS_MAX);
-            senders.push(sender);
-            let task = SourceTask {
-                context: self.context("source", subtask),
-                source,
-                output,
-                commands,
-                gauges: self.gauges.clone(),
-                is_acquiring: true,
-                is_in_call: false,
+    /// The inputs of each subtask of a stage; the outputs of what it reads from are kept for that.
+    fn inputs(&mut self, stage: &Stage) -> Result<Vec<Inputs>> {
+        let bounds = self.blueprint.bounds;
+        let mut by_subtask: Vec<Vec<Vec<Receiver>>> = (0..stage.parallelism).map(|_| Vec::new()).collect();
+        for (upstream, exchange) in &stage.inputs {
+            let upstream_count = self.blueprint.plan.parallelism(*upstream);
+            let (outputs, receivers) = match exchange {
+                Exchange::Forward => (0..stage.parallelism)
+                    .map(|_| {
+                        let (sender, receiver) = channel(bounds);
+                        (Output::Direct(sender), vec![receiver])
+                    })
+                    .unzip(),
+                Exchange::Rebalance => {
+                    let routers = (0..upstream_count)
+                        .map(|first| RoundRobin::router(first, stage.parallelism))
+                        .collect();
+                    all_to_all(routers, stage.parallelism, bounds)
+                }
+                Exchange::Keyed { columns, schema } => {
+                    let mut routers: Vec<Box<dyn Router>> = Vec::new();
+                    for _ in 0..upstream_count {
+                        let keys = KeyEncoder::new(schema, columns)?;
+                        routers.push(Box::new(KeyRouter::new(keys, stage.parallelism)));
+                    }
+                    all_to_all(routers, stage.parallelism, bounds)
+                }
             };
-            self.tasks.spawn(task.context.name.clone(), TaskKind::Job, task.run());
+            self.outputs.insert(*upstream, outputs);
+            for (of_subtask, of_input) in by_subtask.iter_mut().zip(receivers) {
+                of_subtask.push(of_input);
+            }
+        }
+        Ok(by_subtask.into_iter().map(Inputs::new).collect())
+    }
+
+    fn sources(&mut self, sources: Vec<Vec<Box<dyn Source>>>) -> Vec<mpsc::Sender<SourceCommand>> {
+        let mut senders = Vec::new();
+        for (index, subtasks) in sources.into_iter().enumerate() {
+            let outputs = self.outputs.remove(&Upstream::Source(index)).unwrap_or_default();
+            for (source, output) in subtasks.into_iter().zip(outputs) {
+                let (sender, commands) = mpsc::channel(COMMANDS_MAX);
+                let task = SourceTask {
+                    context: self.context("source", senders.len()),
+                    source,
+                    output,
+                    commands,
+                    gauges: self.gauges.clone(),
+                    is_acquiring: true,
+                    is_in_call: false,
+                };
+                senders.push(sender);
+                self.spawn(task.context.name.clone(), task.run());
+            }
         }
         senders
     }
 }
 
-/// One channel from each upstream subtask to each downstream one: the outputs by upstream, the inputs by downstream.
+/// One channel from each upstream subtask to each downstream one: the outputs by upstream, the receivers by downstream.
 fn all_to_all(
     routers: Vec<Box<dyn Router>>,
     downstream: usize,
     bounds: Bounds,
-) -> (Vec<Output>, Vec<Inputs>) {
+) -> (Vec<Output>, Vec<Vec<Receiver>>) {
     let mut receivers: Vec<Vec<Receiver>> = (0..downstream).map(|_| Vec::new()).collect();
     let mut outputs = Vec::new();
     for (subtask, router) in routers.into_iter().enumerate() {
@@ -320,7 +413,7 @@ fn all_to_all(
         }
         outputs.push(Output::Routed { router, senders, rejected_to: subtask % downstream });
     }
-    (outputs, receivers.into_iter().map(Inputs::new).collect())
+    (outputs, receivers)
 }
 
 /// Batches to each subtask in turn.

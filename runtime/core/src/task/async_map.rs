@@ -67,7 +67,7 @@ impl AsyncMapTask {
             self.start_calls();
             match self.wake().await? {
                 Wake::Call(end) => self.take_ends(end).await?,
-                Wake::Input(Input::Rows(rows)) => self.arrive(rows),
+                Wake::Input(Input::Rows { rows, .. }) => self.arrive(rows),
                 Wake::Input(Input::Rejected(rejected)) => self.output.rejected(rejected).await?,
                 Wake::Input(Input::Barrier(barrier)) => self.barrier(barrier).await?,
                 // What runs now was deferred by the last barrier: it is not ours to finish.
@@ -159,7 +159,8 @@ impl AsyncMapTask {
         self.finish_calls(waits_until).await?;
         self.hand_on().await?;
         let deferred = self.deferred()?;
-        let report = OperatorReport { filtered_count: std::mem::take(&mut self.filtered_count), deferred };
+        let filtered_count = std::mem::take(&mut self.filtered_count);
+        let report = OperatorReport { filtered_count, deferred, state: None };
         self.passed = barrier.checkpoint;
         self.gauges.call_barrier(self.gauge);
         let (subtask, checkpoint) = (self.context.subtask, barrier.checkpoint);

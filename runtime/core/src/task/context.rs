@@ -12,6 +12,7 @@ use crate::decision::Decisions;
 use crate::error::Error;
 use crate::sink::SinkReport;
 use crate::source::SourceReport;
+use crate::state::StateReport;
 
 /// What tasks tell the coordinator.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct OperatorReport {
     pub(crate) filtered_count: u64,
     /// Offsets that it still works on: they belong to a later checkpoint.
     pub(crate) deferred: Decisions,
+    /// Where the state is, of one that keeps any.
+    pub(crate) state: Option<StateReport>,
 }
 
 /// Why the loop of a task ended before its time.

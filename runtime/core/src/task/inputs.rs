@@ -15,7 +15,11 @@ use crate::error::Error;
 /// What the inputs bring together.
 #[derive(Debug)]
 pub(crate) enum Input {
-    Rows(RecordBatch),
+    /// Rows of one input (a number when the operator has several, 0 otherwise).
+    Rows {
+        input: usize,
+        rows: RecordBatch,
+    },
     Rejected(RecordBatch),
     /// Every input has brought this barrier.
     Barrier(Barrier),
@@ -27,13 +31,20 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) struct Inputs {
     receivers: Vec<Receiver>,
+    /// The input of the operator that each receiver belongs to.
+    input_of: Vec<usize>,
     alignment: Alignment,
     next_index: usize,
 }
 
 impl Inputs {
-    pub(crate) fn new(receivers: Vec<Receiver>) -> Self {
-        Inputs { alignment: Alignment::new(receivers.len()), receivers, next_index: 0 }
+    /// The receivers of each input.
+    pub(crate) fn new(by_input: Vec<Vec<Receiver>>) -> Self {
+        let of_each = by_input.iter().enumerate();
+        let input_of: Vec<usize> =
+            of_each.flat_map(|(input, receivers)| std::iter::repeat_n(input, receivers.len())).collect();
+        let receivers: Vec<Receiver> = by_input.into_iter().flatten().collect();
+        Inputs { alignment: Alignment::new(receivers.len()), receivers, input_of, next_index: 0 }
     }
 
     /// The next input. Cancel safe.
@@ -59,7 +70,7 @@ impl Inputs {
                 Poll::Ready(None) => return Poll::Ready(Err(Interrupt::NeighbourGone)),
                 Poll::Ready(Some(StreamElement::Batch(rows))) => {
                     self.next_index = (index + 1) % count;
-                    return Poll::Ready(Ok(Input::Rows(rows)));
+                    return Poll::Ready(Ok(Input::Rows { input: self.input_of[index], rows }));
                 }
                 Poll::Ready(Some(StreamElement::Rejected(rows))) => {
                     self.next_index = (index + 1) % count;

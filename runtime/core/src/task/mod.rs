@@ -7,6 +7,7 @@ pub(crate) mod async_map;
 pub(crate) mod context;
 pub(crate) mod gauges;
 pub(crate) mod inputs;
+pub(crate) mod keyed;
 pub(crate) mod operator;
 pub(crate) mod output;
 pub(crate) mod sink;

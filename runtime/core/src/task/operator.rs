@@ -28,7 +28,7 @@ impl OperatorTask {
     async fn work(&mut self) -> Result<(), Interrupt> {
         loop {
             match self.inputs.next().await? {
-                Input::Rows(rows) => self.process(rows).await?,
+                Input::Rows { rows, .. } => self.process(rows).await?,
                 Input::Rejected(rejected) => self.output.rejected(rejected).await?,
                 Input::Barrier(barrier) => {
                     let filtered_count = std::mem::take(&mut self.filtered_count);

@@ -34,7 +34,7 @@ impl SinkTask {
     async fn work(&mut self) -> Result<(), Interrupt> {
         loop {
             match self.next().await? {
-                Input::Rows(rows) => {
+                Input::Rows { rows, .. } => {
                     self.wait_until_open().await?;
                     self.sink.write(self.writing, rows).await?;
                 }

@@ -12,4 +12,5 @@ mod graph;
 mod pipelining;
 mod planted_bugs;
 mod recovery;
+mod state;
 mod throughput;
