@@ -13,4 +13,5 @@ mod pipelining;
 mod planted_bugs;
 mod recovery;
 mod state;
+mod state_size;
 mod throughput;
