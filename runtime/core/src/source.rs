@@ -1,9 +1,11 @@
 //! Sources: they acquire records, hand them on, and report what they handed on before each barrier.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use sharestream_base::ids::CheckpointId;
+use sharestream_base::ids::{CheckpointId, PartitionIndex};
 
 use crate::Result;
 use crate::decision::{Decisions, MemberDecisions};
@@ -38,6 +40,45 @@ pub struct InFlight {
     pub below_floor: u64,
 }
 
+/// What a source holds of one partition.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PartitionLoad {
+    /// Name of the topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: PartitionIndex,
+    /// Offsets that were handed on and whose epoch has not committed, gaps included.
+    pub in_flight: u64,
+    /// How full the lock window is, 0.0 (empty) to 1.0 (the broker hands out nothing more).
+    pub window_fill: f64,
+}
+
+impl PartitionLoad {
+    /// An empty load of this partition.
+    pub fn new(topic: Arc<str>, partition: PartitionIndex) -> Self {
+        PartitionLoad { topic, partition, in_flight: 0, window_fill: 0.0 }
+    }
+}
+
+/// Figures of one source subtask for monitoring: no decision hangs on them. Counts are since the source was made.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct SourceMetrics {
+    /// Records acquired that had been delivered before (delivery count above 1).
+    pub redelivered: u64,
+    /// Records given back undecided (RELEASE).
+    pub released: u64,
+    /// Renewals of record locks that the brokers granted, as records.
+    pub renewed: u64,
+    /// Records whose lock could not be renewed, or was lost in another way.
+    pub locks_lost: u64,
+    /// Records at the delivery limit's reserve that were given up before the broker would drop them.
+    pub given_up: u64,
+    /// What is held of each partition that holds anything, in order of topic and partition.
+    pub partitions: Vec<PartitionLoad>,
+}
+
 /// What a source subtask closed with a barrier.
 #[derive(Clone, Debug, Default)]
 pub struct SourceReport {
@@ -61,6 +102,11 @@ pub trait Source: Send {
 
     /// Load of this subtask, read after each event.
     fn in_flight(&self) -> InFlight;
+
+    /// Figures for monitoring, read when somebody asks for them and at every barrier. All zero by default.
+    fn metrics(&self) -> SourceMetrics {
+        SourceMetrics::default()
+    }
 
     /// These offsets, reported at the barrier of `checkpoint` or carried over to it, are still being worked on: they are
     /// not decided in its epoch but in a later one (DESIGN section 6). Called between that barrier and
