@@ -79,6 +79,17 @@ pub struct SourceMetrics {
     pub partitions: Vec<PartitionLoad>,
 }
 
+impl SourceMetrics {
+    /// Adds the counts of `other`; the partitions stay.
+    pub(crate) fn add_counts(&mut self, other: &SourceMetrics) {
+        self.redelivered += other.redelivered;
+        self.released += other.released;
+        self.renewed += other.renewed;
+        self.locks_lost += other.locks_lost;
+        self.given_up += other.given_up;
+    }
+}
+
 /// What a source subtask closed with a barrier.
 #[derive(Clone, Debug, Default)]
 pub struct SourceReport {

@@ -9,6 +9,7 @@ use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::{CancellationToken, Instant, watch};
 
 use crate::commit::AckMode;
+use crate::metrics::{JobMetrics, Recorder};
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -126,6 +127,7 @@ pub struct JobControl {
 struct Shared {
     status: watch::Sender<JobStatus>,
     latencies: Mutex<Latencies>,
+    recorder: Recorder,
 }
 
 #[derive(Debug)]
@@ -176,6 +178,7 @@ impl JobControl {
                     visible_us: histogram(),
                     refreshed_at: None,
                 }),
+                recorder: Recorder::default(),
             }),
         }
     }
@@ -209,6 +212,15 @@ impl JobControl {
     pub fn snapshot(&self) -> JobStatus {
         self.refresh_quantiles();
         self.shared.status.borrow().clone()
+    }
+
+    /// What is measured for monitoring, now. Costs a copy of some hundred numbers.
+    pub fn metrics(&self) -> JobMetrics {
+        self.shared.recorder.snapshot()
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut JobStatus)) {

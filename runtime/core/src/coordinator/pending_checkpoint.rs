@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset};
 
+use super::trace::Trace;
 use crate::ErrorKind;
 use crate::decision::{DecidedRange, Decision, Decisions, MemberDecisions, SourcePartition};
 use crate::error::{Error, Result};
@@ -36,6 +37,7 @@ pub(crate) struct EpochCounts {
     pub(crate) rows_out: u64,
     pub(crate) dead_letters: u64,
     pub(crate) filtered: u64,
+    pub(crate) payload_bytes: u64,
 }
 
 /// What a subtask reports with its acknowledgement.
@@ -51,6 +53,7 @@ pub(crate) enum Report {
 pub(crate) struct PendingCheckpoint {
     pub(crate) checkpoint: CheckpointId,
     pub(crate) triggered_at: Instant,
+    pub(crate) trace: Trace,
     waiting: BTreeSet<Subtask>,
     decided: Vec<MemberDecisions>,
     rejected: Decisions,
@@ -62,6 +65,7 @@ pub(crate) struct PendingCheckpoint {
 pub(crate) struct Sealed {
     pub(crate) checkpoint: CheckpointId,
     pub(crate) triggered_at: Instant,
+    pub(crate) trace: Trace,
     /// Final decisions, by member.
     pub(crate) decided: Vec<MemberDecisions>,
     pub(crate) counts: EpochCounts,
@@ -83,6 +87,7 @@ impl PendingCheckpoint {
         PendingCheckpoint {
             checkpoint,
             triggered_at,
+            trace: Trace::default(),
             waiting: subtasks.into_iter().collect(),
             decided: Vec::new(),
             rejected: Decisions::new(),
@@ -110,6 +115,7 @@ impl PendingCheckpoint {
         match report {
             Report::Source(report) => {
                 self.counts.records_in += report.record_count;
+                self.counts.payload_bytes += report.byte_count;
                 for decided in report.decided {
                     self.add_decided(decided);
                 }
@@ -132,6 +138,11 @@ impl PendingCheckpoint {
             Some(known) => known.decisions.overlay(&decided.decisions),
             None => self.decided.push(decided),
         }
+    }
+
+    /// True when only sinks have not acknowledged: the barrier has passed everything in front of them.
+    pub(crate) fn is_aligned(&self) -> bool {
+        self.waiting.iter().all(|subtask| matches!(subtask, Subtask::Sink(_)))
     }
 
     /// Names of the subtasks that have not acknowledged.
@@ -157,8 +168,8 @@ impl PendingCheckpoint {
                 "checkpoint {checkpoint} wrote {rows_out} rows and {dead_letters} dead letters, but no source decided"
             )));
         }
-        let PendingCheckpoint { triggered_at, decided, counts, .. } = self;
-        Ok(Sealed { checkpoint, triggered_at, decided, counts })
+        let PendingCheckpoint { triggered_at, trace, decided, counts, .. } = self;
+        Ok(Sealed { checkpoint, triggered_at, trace, decided, counts })
     }
 }
 
@@ -299,7 +310,8 @@ mod tests {
             sealed.decided[1].decisions,
             ranges(&[(11, 11, Reject), (12, 19, Accept), (20, 20, Reject), (30, 31, Reject)])
         );
-        let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, filtered: 0 };
+        let counts =
+            EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, filtered: 0, payload_bytes: 100 };
         assert_eq!(sealed.counts, counts);
     }
 
