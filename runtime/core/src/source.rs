@@ -71,7 +71,8 @@ pub struct SourceMetrics {
     pub released: u64,
     /// Renewals of record locks that the brokers granted, as records.
     pub renewed: u64,
-    /// Records whose lock could not be renewed, or was lost in another way.
+    /// Times that locks of a partition were found to be lost: refused at a renewal, gone with a session or a leader, or
+    /// run out unnoticed.
     pub locks_lost: u64,
     /// Records at the delivery limit's reserve that were given up before the broker would drop them.
     pub given_up: u64,

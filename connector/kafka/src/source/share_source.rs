@@ -8,10 +8,10 @@ use async_trait::async_trait;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{Clock, ErrorKind, Instant};
-use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords};
+use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
-use sharestream_core::source::{InFlight, Source, SourceEvent, SourceReport};
+use sharestream_core::source::{InFlight, PartitionLoad, Source, SourceEvent, SourceMetrics, SourceReport};
 
 use super::epoch::OpenEpoch;
 use super::ledger::LedgerFilter;
@@ -31,6 +31,7 @@ pub(super) struct ShareSource {
     /// `None` once closed.
     consumer: Option<ShareConsumer>,
     reader: Reader,
+    topics: Vec<Arc<TopicInfo>>,
     /// Decoded and not yet handed on.
     ready: VecDeque<Chunk>,
     epoch: OpenEpoch,
@@ -48,6 +49,10 @@ pub(super) struct ShareSource {
     is_polling: bool,
     /// Epochs whose acknowledgements are on their way.
     acknowledging: Vec<CheckpointId>,
+    /// Records given back since the source was made.
+    released_count: u64,
+    /// Times that locks of a partition were found to be lost.
+    lost_count: u64,
 }
 
 /// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
@@ -57,6 +62,8 @@ const HOLDING_PAUSE: Duration = Duration::from_millis(5);
 /// What a source needs beside its consumer.
 pub(super) struct SourceParts {
     pub(super) reader: Reader,
+    /// The topics that it reads.
+    pub(super) topics: Vec<Arc<TopicInfo>>,
     /// The group's `share.partition.max.record.locks`.
     pub(super) locks_max: u64,
     pub(super) attempt: Arc<Attempt>,
@@ -86,10 +93,11 @@ fn lost(context: String) -> Result<()> {
 
 impl ShareSource {
     pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
-        let SourceParts { reader, locks_max, attempt, mode, ledger, clock } = parts;
+        let SourceParts { reader, topics, locks_max, attempt, mode, ledger, clock } = parts;
         ShareSource {
             consumer: Some(consumer),
             reader,
+            topics,
             ready: VecDeque::new(),
             epoch: OpenEpoch::default(),
             window: LockWindow::new(locks_max),
@@ -101,6 +109,8 @@ impl ShareSource {
             polled: None,
             is_polling: true,
             acknowledging: Vec::new(),
+            released_count: 0,
+            lost_count: 0,
         }
     }
 
@@ -149,6 +159,7 @@ impl ShareSource {
     fn check_locks(&mut self) -> Result<()> {
         let locks = self.consumer()?.lost();
         let Some(first) = locks.first() else { return Ok(()) };
+        self.lost_count += locks.len() as u64;
         lost(format!(
             "locks lost on {} partitions, first {}/{}: {:?}",
             locks.len(),
@@ -162,6 +173,7 @@ impl ShareSource {
     /// notice; the records come again, to whoever asks first.
     fn hand_on(&mut self, chunk: Chunk) -> Result<SourceEvent> {
         if let Some((partition, range)) = self.epoch.held_already(&chunk.decided) {
+            self.lost_count += 1;
             lost(format!(
                 "offsets {} to {} of {}/{} were delivered again within an epoch: their locks were lost",
                 range.first, range.last, partition.topic_id, partition.partition
@@ -172,6 +184,14 @@ impl ShareSource {
         }
         self.epoch.hand_on(&chunk.decided, chunk.record_count, chunk.byte_count);
         Ok(SourceEvent::Records { rows: chunk.rows, rejected: chunk.rejected })
+    }
+
+    /// A load under the name of its topic.
+    fn named(&self, (source, in_flight, window_fill): (SourcePartition, u64, f64)) -> Option<PartitionLoad> {
+        let topic = self.topics.iter().find(|topic| topic.topic_id == source.topic_id)?;
+        let mut load = PartitionLoad::new(topic.name.clone(), source.partition);
+        (load.in_flight, load.window_fill) = (in_flight, window_fill);
+        Some(load)
     }
 
     fn member(&mut self) -> Result<ShareMember> {
@@ -275,6 +295,17 @@ impl Source for ShareSource {
         }
     }
 
+    fn metrics(&self) -> SourceMetrics {
+        let deliveries = self.reader.deliveries();
+        let mut metrics = SourceMetrics::default();
+        metrics.redelivered = deliveries.redelivered;
+        metrics.given_up = deliveries.given_up;
+        metrics.released = self.released_count;
+        metrics.locks_lost = self.lost_count;
+        metrics.partitions = self.window.loads().filter_map(|load| self.named(load)).collect();
+        metrics
+    }
+
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.window.committed(checkpoint);
         match self.mode {
@@ -315,9 +346,15 @@ impl Source for ShareSource {
         for (partition, range) in ranges {
             let consumer = self.consumer()?;
             let released = consumer.release(partition.topic_id, partition.partition, &[range]).await;
-            // Not given back now, they go back when the member leaves.
-            if let Err(error) = released {
-                tracing::warn!(%error, "records could not be given back before the drain");
+            match released {
+                Ok(results) if results.iter().all(|result| result.error.is_none()) => {
+                    self.released_count += (range.last.0 - range.first.0 + 1).unsigned_abs();
+                }
+                Ok(results) => warn_of_refused(&results),
+                // Not given back now, they go back when the member leaves.
+                Err(error) => {
+                    tracing::warn!(%error, "records could not be given back before the drain");
+                }
             }
         }
         Ok(())

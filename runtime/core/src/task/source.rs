@@ -44,6 +44,7 @@ impl SourceTask {
         let context = self.context.clone();
         let Err(interrupt) = context.guard(self.work()).await else { return };
         tracing::debug!(task = context.name, ?interrupt, "source task is winding down");
+        self.gauges.show(self.context.subtask, self.source.metrics());
         if self.is_in_call {
             return;
         }

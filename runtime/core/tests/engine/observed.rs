@@ -82,9 +82,12 @@ impl Visit for Fields {
     }
 }
 
+/// What a span had, and the names of its steps.
+type Traced = (Fields, Vec<String>);
+
 /// Closed spans called `checkpoint`, each with the names of its steps.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Vec<(Fields, Vec<String>)>>>);
+struct Seen(Arc<Mutex<Vec<Traced>>>);
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
     fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
@@ -96,7 +99,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
     fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
         let span = context.span(id).unwrap();
         let mut extensions = span.extensions_mut();
-        let (fields, _) = extensions.get_mut::<(Fields, Vec<String>)>().unwrap();
+        let (fields, _) = extensions.get_mut::<Traced>().unwrap();
         values.record(fields);
     }
 
@@ -106,13 +109,13 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Seen {
         let (Some(step), Some(span)) = (fields.0.get("step"), context.event_span(event)) else { return };
         assert!(fields.0.contains_key("duration_ms"), "{fields:?}");
         let mut extensions = span.extensions_mut();
-        extensions.get_mut::<(Fields, Vec<String>)>().unwrap().1.push(step.trim_matches('"').to_owned());
+        extensions.get_mut::<Traced>().unwrap().1.push(step.trim_matches('"').to_owned());
     }
 
     fn on_close(&self, id: span::Id, context: Context<'_, S>) {
         let span = context.span(&id).unwrap();
         if span.name() == "checkpoint" {
-            let closed = span.extensions_mut().remove::<(Fields, Vec<String>)>().unwrap();
+            let closed = span.extensions_mut().remove::<Traced>().unwrap();
             self.0.lock().unwrap().push(closed);
         }
     }
