@@ -16,6 +16,7 @@ pub(crate) enum Kind {
 }
 
 /// What metrics are about: the parts of the page.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topic {
     Job,
@@ -33,6 +34,7 @@ pub(crate) struct Definition {
     /// What it is.
     pub(crate) kind: Kind,
     /// What it is about.
+    #[cfg(test)]
     pub(crate) topic: Topic,
     /// Its labels beside `job` and `instance`.
     pub(crate) labels: &'static [&'static str],
@@ -57,7 +59,12 @@ macro_rules! metrics {
             pub(crate) fn definition(self) -> Definition {
                 match self {
                     $(Metric::$metric => Definition {
-                        name: $name, kind: $kind, topic: Topic::$topic, labels: &$labels, help: $help,
+                        name: $name,
+                        kind: $kind,
+                        #[cfg(test)]
+                        topic: Topic::$topic,
+                        labels: &$labels,
+                        help: $help,
                     },)*
                 }
             }

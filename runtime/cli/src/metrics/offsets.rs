@@ -205,41 +205,5 @@ fn lag(known: &ShareGroupOffset, log_start: Offset, end: Offset) -> Option<u64> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(start: i64, log_start: i64, lag: u64) -> PartitionOffsets {
-        let (start, log_start) = (Some(Offset(start)), Offset(log_start));
-        PartitionOffsets { start, log_start, end: Offset(100), lag: Some(lag), oldest_age: None }
-    }
-
-    #[test]
-    fn only_what_was_undecided_when_the_log_lost_it_counts_as_removed() {
-        let table = [
-            ("first look", None, at(10, 0, 90), 0),
-            ("first look, behind the log's start", None, at(10, 30, 70), 20),
-            ("nothing lost", Some(at(10, 0, 90)), at(20, 10, 80), 0),
-            ("the log's start has overtaken", Some(at(10, 0, 90)), at(40, 40, 60), 30),
-            ("counted before", Some(at(10, 30, 70)), at(10, 30, 70), 0),
-            ("more than before", Some(at(10, 30, 70)), at(10, 40, 60), 10),
-            ("all was decided, the start offset is written late", Some(at(10, 0, 0)), at(100, 100, 0), 0),
-            ("most was decided", Some(at(10, 0, 5)), at(100, 100, 0), 5),
-        ];
-        for (name, before, now, removed) in table {
-            assert_eq!(removed_since(before.as_ref(), &now), removed, "{name}");
-        }
-        let unread = PartitionOffsets { start: None, lag: None, ..at(0, 50, 0) };
-        assert_eq!(removed_since(Some(&unread), &at(50, 60, 40)), 0, "the group had not read the partition");
-    }
-
-    #[test]
-    fn a_failed_poll_leaves_no_old_numbers_and_keeps_the_counts() {
-        let mut offsets = Offsets::default();
-        let key = ("t".to_owned(), 0);
-        offsets.take(Some(BTreeMap::from([(key.clone(), at(10, 30, 70))])));
-        offsets.take(None);
-        assert_eq!((offsets.polls, offsets.failed_polls, offsets.partitions.len()), (1, 1, 0));
-        offsets.take(Some(BTreeMap::from([(key.clone(), at(10, 35, 65))])));
-        assert_eq!(offsets.removed[&key], 25, "what was counted before the failure is not counted again");
-    }
-}
+#[path = "offsets_tests.rs"]
+mod tests;

@@ -119,3 +119,7 @@ fn answer(status: StatusCode, content_type: &'static str, body: String) -> Respo
     response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
     response
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;
