@@ -73,7 +73,7 @@ impl Process {
         let signalled = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
         assert!(signalled.success());
         let mut last = self.event();
-        while let Some(line) = self.lines.next() {
+        for line in self.lines.by_ref() {
             last = serde_json::from_str(&line.unwrap()).unwrap();
         }
         assert!(self.child.wait().unwrap().success(), "{last}");
@@ -255,6 +255,38 @@ fn logs_are_json_and_have_every_step(logs: &Path) {
         assert!(line["duration_ms"].as_f64().is_some() && line["span"]["reason"].is_string(), "{line}");
         assert_eq!(line["span"]["job"], "long-words/a");
     }
+}
+
+#[test]
+fn a_job_that_cannot_commit_shows_what_it_holds_and_the_next_run_what_came_again() {
+    let mut broker = Process::start(&["broker", "--port", "0", "--json"], None);
+    let brokers = broker.event()["bootstrap"].as_str().unwrap().to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    let job = job_file(folder.path());
+    sharestream(&["topic", "create", "words", "--partitions", "2", "--brokers", &brokers], "");
+    sharestream(&["produce", "words", "--brokers", &brokers], &"omega,5\n".repeat(40));
+    let produced_at = Instant::now();
+
+    let stuck = ["run", &job, "--json", "--brokers", &brokers, "--crash-at", "before_manifest:1"];
+    let mut stuck = Process::start(&stuck, None);
+    let address = stuck.event()["address"].as_str().unwrap().to_owned();
+    let held = wait_for(&address, "all records held", |metrics| {
+        metrics.all("partition_in_flight_records") == 40.0 && metrics.all("partition_lag_records") == 40.0
+    });
+    assert_eq!((held.all("records_in_total"), held.all("partition_start_offset")), (0.0, 0.0));
+    // Of at most 2,000 locks in a partition, the broker's default; the sum is the same however the lines are dealt out.
+    let fill = held.all("partition_window_use_ratio");
+    assert!((fill - 40.0 / 2_000.0).abs() < 1e-9, "{fill}");
+    let age = held.all("partition_oldest_undecided_age_seconds");
+    let bound = 2.0 * (produced_at.elapsed() + PATIENCE).as_secs_f64();
+    assert!(age > 0.0 && age < bound, "{age} s");
+    drop(stuck);
+
+    let mut run = Process::start(&["run", &job, "--json", "--brokers", &brokers], None);
+    let address = run.event()["address"].as_str().unwrap().to_owned();
+    let after = wait_for(&address, "all records", |metrics| metrics.all("records_in_total") == 40.0);
+    assert_eq!(after.all("records_redelivered_total"), 40.0, "the process that held them was killed");
+    assert_eq!(run.drain()["status"]["records_in"], 40);
 }
 
 #[test]
