@@ -48,7 +48,13 @@ pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
         job.metrics.listen.clone_from(&args.metrics_listen);
     }
     // First of all: whoever watches wants to see a job that waits for its brokers, too.
-    let mut monitoring = Monitoring::start(&env, &job, &control).await?;
+    let mut monitoring = match Monitoring::start(&env, &job, &control).await {
+        Ok(monitoring) => monitoring,
+        Err(error) => {
+            reporter.failed(&failure::judge(&error));
+            return Err(error);
+        }
+    };
     if let Some(monitoring) = &monitoring {
         reporter.serves_metrics(monitoring.address());
     }

@@ -76,9 +76,11 @@ metrics! {
     Build: "sharestream_build_info", Info, Job, ["version"],
         "Version of the command";
     Guarantee: "sharestream_guarantee_info", Info, Job, ["mode"],
-        "Guarantee of the run: transactional and ledger are exactly once, at-least-once may double records after a crash";
+        "Guarantee of the run: transactional and ledger are exactly once, at-least-once may double records \
+         after a crash";
     State: "sharestream_job_state", Gauge, Job, ["state"],
-        "1 for the state in which the job is: created, recovering, connecting, running, draining, failing, backing_off, ended";
+        "1 for the state in which the job is: created, recovering, connecting, running, draining, failing, \
+         backing_off, ended";
     Attempts: "sharestream_job_attempts_total", Counter, Job, [],
         "Attempts started: 1 for a job that never failed";
     Failures: "sharestream_job_failures_total", Counter, Job, ["kind"],
@@ -102,19 +104,22 @@ metrics! {
     InFlight: "sharestream_partition_in_flight_records", Gauge, Partitions, ["topic", "partition"],
         "Offsets that this process holds: handed on, and not in a committed checkpoint yet, gaps included";
     WindowUse: "sharestream_partition_window_use_ratio", Gauge, Partitions, ["topic", "partition"],
-        "Use of the lock window (share.partition.max.record.locks) by this process, 0 to 1: at 1 the broker hands out nothing more";
+        "Use of the lock window (share.partition.max.record.locks) by this process, 0 to 1: at 1 the \
+         broker hands out nothing more";
     StartOffset: "sharestream_partition_start_offset", Gauge, Partitions, ["topic", "partition"],
         "Start offset of the share partition: everything below is decided";
     EndOffset: "sharestream_partition_end_offset", Gauge, Partitions, ["topic", "partition"],
         "End offset of the partition";
     Lag: "sharestream_partition_lag_records", Gauge, Partitions, ["topic", "partition"],
-        "Records that the group has not decided: the broker's count, or end offset minus start offset where it gives none";
+        "Records that the group has not decided: the broker's count, or end offset minus start offset \
+         where it gives none";
     OldestAge: "sharestream_partition_oldest_undecided_age_seconds", Gauge, Partitions, ["topic", "partition"],
         "Age of the oldest undecided record, by its timestamp, in seconds; 0 where all is decided";
     Removed: "sharestream_partition_removed_by_retention_records_total", Counter, Partitions, ["topic", "partition"],
         "Offsets that the start of the log passed before they were seen to be decided: lost to the group";
     OffsetPolls: "sharestream_offset_polls_total", Counter, Partitions, ["result"],
-        "Times that the brokers were asked for these offsets: ok or failed; after a failure the offsets are left out until the next success";
+        "Times that the brokers were asked for these offsets: ok or failed; after a failure the offsets \
+         are left out until the next success";
 
     Redelivered: "sharestream_records_redelivered_total", Counter, Deliveries, [],
         "Records acquired that had been delivered before";
@@ -123,11 +128,14 @@ metrics! {
     Renewed: "sharestream_record_lock_renewals_total", Counter, Deliveries, [],
         "Records whose locks were renewed, each renewal counted";
     LocksLost: "sharestream_record_locks_lost_total", Counter, Deliveries, [],
-        "Times that locks of a partition were found to be lost; the checkpoint that holds the records is given up";
+        "Times that locks of a partition were found to be lost; the checkpoint that holds the records is \
+         given up";
     GivenUp: "sharestream_records_given_up_total", Counter, Deliveries, [],
-        "Records that were not processed because a further delivery could have been their last: dead-lettered or rejected";
+        "Records that were not processed because a further delivery could have been their last: \
+         dead-lettered or rejected";
     AlreadyDecided: "sharestream_records_already_decided_total", Counter, Deliveries, [],
-        "Deliveries that a committed claim had decided, acknowledged and not processed again (ledger mode); starts anew with each attempt";
+        "Deliveries that a committed claim had decided, acknowledged and not processed again (ledger \
+         mode); starts anew with each attempt";
     BelowFloor: "sharestream_records_below_floor_total", Counter, Deliveries, [],
         "Deliveries below the floor, where all is decided (ledger mode); starts anew with each attempt";
 
@@ -138,7 +146,8 @@ metrics! {
     CheckpointDuration: "sharestream_checkpoint_duration_seconds", Histogram, Checkpoints, [],
         "From sending the barrier to the known commit, in seconds";
     StepDuration: "sharestream_checkpoint_step_duration_seconds", Histogram, Checkpoints, ["step"],
-        "Time of each step of committed checkpoints, in seconds: align, flush, manifest, outcome, stage, end_txn, complete, visible (a sample)";
+        "Time of each step of committed checkpoints, in seconds: align, flush, manifest, outcome, stage, \
+         end_txn, complete, visible (a sample)";
     CheckpointRecords: "sharestream_checkpoint_records", Histogram, Checkpoints, [],
         "Source records of a committed checkpoint";
     CheckpointBytes: "sharestream_checkpoint_payload_bytes", Histogram, Checkpoints, [],
