@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sharestream_base::ErrorKind;
 
-use crate::source::SourceMetrics;
+use crate::source::{PartitionLoad, SourceCounters};
 use crate::task::gauges::Gauges;
 
 /// A step of a checkpoint whose time is measured.
@@ -142,8 +142,12 @@ pub struct JobMetrics {
     pub failures: BTreeMap<String, u64>,
     /// Size of the operators' state at the last checkpoint, in bytes; 0 for a stateless job.
     pub state_bytes: u64,
-    /// Sums over all source subtasks; the partitions are those of the running attempt.
-    pub source: SourceMetrics,
+    /// Locks and deliveries, over all source subtasks.
+    pub source: SourceCounters,
+    /// Records near the delivery limit that were given up before the broker would drop them.
+    pub given_up: u64,
+    /// What the sources of the running attempt hold of each partition, in order of topic and partition.
+    pub partitions: Vec<PartitionLoad>,
 }
 
 impl Default for JobMetrics {
@@ -160,7 +164,9 @@ impl Default for JobMetrics {
             fenced: 0,
             failures: BTreeMap::new(),
             state_bytes: 0,
-            source: SourceMetrics::default(),
+            source: SourceCounters::default(),
+            given_up: 0,
+            partitions: Vec::new(),
         }
     }
 }
@@ -195,7 +201,8 @@ impl State {
     /// Adds what ended sources have counted.
     fn retire_sources(&mut self) {
         if let Some(sources) = self.sources.take() {
-            self.metrics.source.add_counts(&sources.metrics());
+            self.metrics.source.add(&sources.counters());
+            self.metrics.given_up += sources.metrics().given_up;
         }
     }
 }
@@ -253,8 +260,9 @@ impl Recorder {
         let mut metrics = state.metrics.clone();
         if let Some(sources) = &state.sources {
             let running = sources.metrics();
-            metrics.source.add_counts(&running);
-            metrics.source.partitions = running.partitions;
+            metrics.source.add(&sources.counters());
+            metrics.given_up += running.given_up;
+            metrics.partitions = running.partitions;
         }
         metrics
     }
@@ -275,7 +283,7 @@ mod tests {
     use sharestream_base::ids::PartitionIndex;
 
     use super::*;
-    use crate::source::PartitionLoad;
+    use crate::source::{InFlight, PartitionLoad, SourceMetrics};
 
     #[test]
     fn a_value_on_a_bound_counts_below_it_and_a_huge_one_above_all() {
@@ -297,23 +305,23 @@ mod tests {
             in_flight,
             window_fill,
         };
-        for (attempt, redelivered) in [(1, 5), (2, 7)] {
+        for (attempt, redeliveries) in [(1, 5), (2, 7)] {
             let gauges = Gauges::new(2);
             recorder.attach(gauges.clone());
-            let first =
-                SourceMetrics { redelivered, partitions: vec![load("a", 4, 0.5)], ..Default::default() };
-            gauges.show(0, first);
+            let counters = SourceCounters { redeliveries, ..SourceCounters::default() };
+            gauges.refresh(0, InFlight { counters, ..InFlight::default() });
+            gauges.show(0, SourceMetrics { given_up: 0, partitions: vec![load("a", 4, 0.5)] });
             let partitions = vec![load("a", 1, 0.25), load("b", 2, 0.1)];
-            gauges.show(1, SourceMetrics { released: 1, partitions, ..Default::default() });
-            let source = recorder.snapshot().source;
-            assert_eq!(source.released, attempt);
+            gauges.show(1, SourceMetrics { given_up: 1, partitions });
+            let metrics = recorder.snapshot();
+            assert_eq!(metrics.given_up, attempt);
             // Two members of one process share a partition: what they hold adds up, the wider window counts.
-            assert_eq!(source.partitions, [load("a", 5, 0.5), load("b", 2, 0.1)]);
+            assert_eq!(metrics.partitions, [load("a", 5, 0.5), load("b", 2, 0.1)]);
         }
-        assert_eq!(recorder.snapshot().source.redelivered, 12);
+        assert_eq!(recorder.snapshot().source.redeliveries, 12);
         recorder.detach();
         recorder.detach();
-        let source = recorder.snapshot().source;
-        assert_eq!((source.redelivered, source.released, source.partitions.len()), (12, 2, 0));
+        let metrics = recorder.snapshot();
+        assert_eq!((metrics.source.redeliveries, metrics.given_up, metrics.partitions.len()), (12, 2, 0));
     }
 }

@@ -38,16 +38,7 @@ pub(super) struct Reader {
     decided: Vec<(SourcePartition, DecidedRange)>,
     record_count: u64,
     byte_count: u64,
-    deliveries: DeliveryCounts,
-}
-
-/// What was noticed of delivery counts since the source was made.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct DeliveryCounts {
-    /// Records that had been delivered before.
-    pub(super) redelivered: u64,
-    /// Records that were given up near the limit.
-    pub(super) given_up: u64,
+    given_up_count: u64,
 }
 
 /// A chunk ends at this many payload bytes, however few rows it has: offsets of text columns are 32 bits.
@@ -68,13 +59,13 @@ impl Reader {
             decided: Vec::new(),
             record_count: 0,
             byte_count: 0,
-            deliveries: DeliveryCounts::default(),
+            given_up_count: 0,
         }
     }
 
-    /// Counts for monitoring.
-    pub(super) fn deliveries(&self) -> DeliveryCounts {
-        self.deliveries
+    /// Records that were given up near their delivery limit, since the reader was made.
+    pub(super) fn given_up_count(&self) -> u64 {
+        self.given_up_count
     }
 
     /// Decodes everything that `records` has and we acquired, and appends it to `chunks`. Bad records are part of
@@ -160,12 +151,11 @@ impl Reader {
             },
             Err(reason) => {
                 self.rows.push_rejected(topic_number, &coordinates, &bytes, reason);
-                self.deliveries.given_up += 1;
+                self.given_up_count += 1;
                 self.on_bad
             }
         };
         cursor.decide(offset, decision);
-        self.deliveries.redelivered += u64::from(delivery_count > 1);
         self.record_count += 1;
         let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
         self.byte_count += length(record.key) + length(record.value) + length(headers);

@@ -11,7 +11,9 @@ use sharestream_base::{Clock, ErrorKind, Instant};
 use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
-use sharestream_core::source::{InFlight, PartitionLoad, Source, SourceEvent, SourceMetrics, SourceReport};
+use sharestream_core::source::{
+    InFlight, PartitionLoad, Source, SourceCounters, SourceEvent, SourceMetrics, SourceReport,
+};
 
 use super::epoch::OpenEpoch;
 use super::ledger::LedgerFilter;
@@ -49,10 +51,7 @@ pub(super) struct ShareSource {
     is_polling: bool,
     /// Epochs whose acknowledgements are on their way.
     acknowledging: Vec<CheckpointId>,
-    /// Records given back since the source was made.
-    released_count: u64,
-    /// Times that locks of a partition were found to be lost.
-    lost_count: u64,
+    counters: SourceCounters,
 }
 
 /// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
@@ -109,8 +108,7 @@ impl ShareSource {
             polled: None,
             is_polling: true,
             acknowledging: Vec::new(),
-            released_count: 0,
-            lost_count: 0,
+            counters: SourceCounters::default(),
         }
     }
 
@@ -159,7 +157,6 @@ impl ShareSource {
     fn check_locks(&mut self) -> Result<()> {
         let locks = self.consumer()?.lost();
         let Some(first) = locks.first() else { return Ok(()) };
-        self.lost_count += locks.len() as u64;
         lost(format!(
             "locks lost on {} partitions, first {}/{}: {:?}",
             locks.len(),
@@ -173,7 +170,6 @@ impl ShareSource {
     /// notice; the records come again, to whoever asks first.
     fn hand_on(&mut self, chunk: Chunk) -> Result<SourceEvent> {
         if let Some((partition, range)) = self.epoch.held_already(&chunk.decided) {
-            self.lost_count += 1;
             lost(format!(
                 "offsets {} to {} of {}/{} were delivered again within an epoch: their locks were lost",
                 range.first, range.last, partition.topic_id, partition.partition
@@ -238,6 +234,13 @@ impl ShareSource {
     }
 }
 
+/// Offsets of `records` that had been delivered before, gaps included.
+fn redelivered_count(records: &ShareRecords) -> u64 {
+    let ranges = records.partitions.iter().flat_map(|partition| &partition.acquired);
+    let again = ranges.filter(|range| range.delivery_count > 1);
+    again.map(|range| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
+}
+
 fn warn_of_refused(results: &[AckResult]) {
     for result in results {
         if let Some(error) = result.error {
@@ -261,6 +264,7 @@ impl Source for ShareSource {
         let records = self.poll().await?;
         // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
         self.check_locks()?;
+        self.counters.redeliveries += redelivered_count(&records);
         self.reader.read(&records, &mut self.ready)?;
         match self.ready.pop_front() {
             Some(chunk) => self.hand_on(chunk),
@@ -292,16 +296,15 @@ impl Source for ShareSource {
             window_fill,
             already_decided: dropped.already_decided,
             below_floor: dropped.below_floor,
+            counters: self.counters,
+            nearest_limit: None,
+            wants_barrier: false,
         }
     }
 
     fn metrics(&self) -> SourceMetrics {
-        let deliveries = self.reader.deliveries();
         let mut metrics = SourceMetrics::default();
-        metrics.redelivered = deliveries.redelivered;
-        metrics.given_up = deliveries.given_up;
-        metrics.released = self.released_count;
-        metrics.locks_lost = self.lost_count;
+        metrics.given_up = self.reader.given_up_count();
         metrics.partitions = self.window.loads().filter_map(|load| self.named(load)).collect();
         metrics
     }
@@ -344,17 +347,12 @@ impl Source for ShareSource {
             }
         }
         for (partition, range) in ranges {
+            self.counters.releases += (range.last.0 - range.first.0 + 1).unsigned_abs();
             let consumer = self.consumer()?;
             let released = consumer.release(partition.topic_id, partition.partition, &[range]).await;
-            match released {
-                Ok(results) if results.iter().all(|result| result.error.is_none()) => {
-                    self.released_count += (range.last.0 - range.first.0 + 1).unsigned_abs();
-                }
-                Ok(results) => warn_of_refused(&results),
-                // Not given back now, they go back when the member leaves.
-                Err(error) => {
-                    tracing::warn!(%error, "records could not be given back before the drain");
-                }
+            // Not given back now, they go back when the member leaves.
+            if let Err(error) = released {
+                tracing::warn!(%error, "records could not be given back before the drain");
             }
         }
         Ok(())

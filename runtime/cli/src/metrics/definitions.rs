@@ -122,14 +122,13 @@ metrics! {
          are left out until the next success";
 
     Redelivered: "sharestream_records_redelivered_total", Counter, Deliveries, [],
-        "Records acquired that had been delivered before";
+        "Offsets acquired that had been delivered before, gaps included";
     Released: "sharestream_records_released_total", Counter, Deliveries, [],
         "Records given back undecided, so that others may have them at once";
     Renewed: "sharestream_record_lock_renewals_total", Counter, Deliveries, [],
         "Records whose locks were renewed, each renewal counted";
     LocksLost: "sharestream_record_locks_lost_total", Counter, Deliveries, [],
-        "Times that locks of a partition were found to be lost; the checkpoint that holds the records is \
-         given up";
+        "Records whose locks were lost before they were decided; the checkpoint that holds them is given up";
     GivenUp: "sharestream_records_given_up_total", Counter, Deliveries, [],
         "Records that were not processed because a further delivery could have been their last: \
          dead-lettered or rejected";

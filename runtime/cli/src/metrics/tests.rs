@@ -29,11 +29,11 @@ fn facts() -> Facts {
     metrics.failures.insert("abort".to_owned(), 116);
     metrics.checkpoints.insert("rows", 117);
     let source = &mut metrics.source;
-    (source.redelivered, source.released, source.renewed) = (118, 119, 120);
-    (source.locks_lost, source.given_up) = (121, 122);
+    (source.redeliveries, source.releases, source.renewals, source.lost_locks) = (118, 119, 120, 121);
+    metrics.given_up = 122;
     let mut load = PartitionLoad::new(Arc::from("flights"), PartitionIndex(3));
     (load.in_flight, load.window_fill) = (123, 0.25);
-    source.partitions.push(load);
+    metrics.partitions.push(load);
     let key = ("flights".to_owned(), 3);
     let at = PartitionOffsets {
         start: Some(Offset(1_000)),

@@ -8,7 +8,7 @@ use sharestream_base::Instant;
 use tokio::sync::Notify;
 
 use crate::controller::Load;
-use crate::source::{InFlight, PartitionLoad, SourceMetrics};
+use crate::source::{InFlight, PartitionLoad, SourceCounters, SourceMetrics};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Gauge {
@@ -61,13 +61,22 @@ impl Gauges {
         self.lock_metrics()[subtask].metrics = metrics;
     }
 
+    /// What all sources together have counted of locks and deliveries.
+    pub(crate) fn counters(&self) -> SourceCounters {
+        let mut sum = SourceCounters::default();
+        for gauge in self.lock().iter() {
+            sum.add(&gauge.in_flight.counters);
+        }
+        sum
+    }
+
     /// The figures of all sources together. Of a partition that several hold, what they hold adds up, and the fullest
     /// window counts: it is one window, of which each sees its own part.
     pub(crate) fn metrics(&self) -> SourceMetrics {
         let mut sum = SourceMetrics::default();
         let mut partitions: BTreeMap<_, PartitionLoad> = BTreeMap::new();
         for Shown { metrics, .. } in self.lock_metrics().iter() {
-            sum.add_counts(metrics);
+            sum.given_up += metrics.given_up;
             for load in &metrics.partitions {
                 let known = partitions
                     .entry((load.topic.clone(), load.partition))
