@@ -12,6 +12,8 @@ use crate::{CommitPermit, Error, ErrorKind, Manifest, ManifestRef, Result, codec
 pub struct PublishedCheckpoint {
     /// Name and hash, for the outcome record.
     pub manifest_ref: ManifestRef,
+    /// Length of the manifest as it is stored, in bytes.
+    pub manifest_bytes: u64,
     permit: CommitPermit,
 }
 
@@ -50,10 +52,10 @@ impl CheckpointStore {
         }
         let bytes = Bytes::from(codec::encode(manifest)?);
         let name = paths::pending_name(manifest.checkpoint, owner.epoch);
-        let sha256 = codec::sha256_hex(&bytes);
+        let (sha256, manifest_bytes) = (codec::sha256_hex(&bytes), bytes.len() as u64);
         self.create_own(&name, bytes).await?;
         let permit = CommitPermit::from_published_manifest();
-        Ok(PublishedCheckpoint { manifest_ref: ManifestRef { name, sha256 }, permit })
+        Ok(PublishedCheckpoint { manifest_ref: ManifestRef { name, sha256 }, manifest_bytes, permit })
     }
 
     /// Notes that the outcome of this manifest is committed. `owner` may be a later incarnation than the one that

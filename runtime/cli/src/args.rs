@@ -22,12 +22,24 @@ pub(crate) const BROKERS_VARIABLE: &str = "SHARESTREAM_BROKERS";
 #[derive(Debug, Parser)]
 #[command(name = "sharestream", version, propagate_version = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
+    /// Log lines as text, or as one JSON object each
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
     /// More log lines on standard error: -v for info, -vv for debug (SHARESTREAM_LOG takes a filter)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// For programs: fields of the event, and of the spans that it is in
+    Json,
 }
 
 /// The commands.
@@ -88,6 +100,9 @@ pub(crate) struct RunArgs {
     /// One JSON object per line instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    /// Serve metrics here (/metrics, /healthz, /readyz) instead of where the job file says; port 0 takes a free one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) metrics_listen: Option<HostPort>,
     /// Longest wait for the last checkpoint after Ctrl-C or SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) drain_timeout: u64,

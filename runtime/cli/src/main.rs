@@ -11,6 +11,7 @@ mod demo;
 mod exit;
 mod failure;
 mod job_file;
+mod metrics;
 mod output;
 mod properties;
 mod settings;
@@ -25,12 +26,12 @@ use clap::Parser;
 use sharestream_base::Env;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, LogFormat};
 use crate::exit::Exit;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_logging(cli.verbose);
+    start_logging(cli.verbose, cli.log_format);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -68,7 +69,7 @@ async fn run(command: Command) -> Exit {
 }
 
 /// Warnings by default; `-v` and `SHARESTREAM_LOG` show more. Logs go to standard error.
-fn start_logging(verbose: u8) {
+fn start_logging(verbose: u8, format: LogFormat) {
     let default = match verbose {
         0 => "error",
         1 => "info",
@@ -76,9 +77,10 @@ fn start_logging(verbose: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("SHARESTREAM_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .try_init();
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // It fails where a subscriber is set already, and none is set before this.
+    let _ = match format {
+        LogFormat::Text => logs.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+    };
 }

@@ -66,6 +66,20 @@ pub(crate) enum Reason {
     Drain,
 }
 
+impl Reason {
+    /// Its name in metrics and traces; stable.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Reason::Idle => "idle",
+            Reason::Rows => "rows",
+            Reason::Bytes => "bytes",
+            Reason::Window => "window",
+            Reason::Interval => "interval",
+            Reason::Drain => "drain",
+        }
+    }
+}
+
 /// The decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {

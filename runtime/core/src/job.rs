@@ -44,7 +44,8 @@ impl Job {
     pub(crate) async fn attempt(self, env: Env, control: JobControl) -> Result<JobReport> {
         let failing = control.clone();
         let result = coordinator::run(self.graph, env, control).await;
-        if result.is_err() {
+        if let Err(error) = &result {
+            failing.recorder().failed(error.kind());
             failing.set_state(JobState::Failing);
         }
         result

@@ -54,6 +54,7 @@ pub mod element;
 mod error;
 mod graph;
 mod job;
+mod metrics;
 pub mod operator;
 mod options;
 pub mod sink;
@@ -67,6 +68,7 @@ pub use commit::StepHook;
 pub use error::{Error, Result};
 pub use graph::{JobBuilder, JobId, Stream};
 pub use job::Job;
+pub use metrics::{CheckpointStep, Histogram, JobMetrics};
 pub use options::JobOptions;
 pub use sharestream_base::ErrorKind;
 pub use status::{

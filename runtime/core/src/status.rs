@@ -9,6 +9,7 @@ use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::{CancellationToken, Instant, watch};
 
 use crate::commit::AckMode;
+use crate::metrics::{JobMetrics, Recorder};
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -182,6 +183,7 @@ pub struct JobControl {
 struct Shared {
     status: watch::Sender<JobStatus>,
     latencies: Mutex<Latencies>,
+    recorder: Recorder,
 }
 
 #[derive(Debug)]
@@ -232,6 +234,7 @@ impl JobControl {
                     visible_us: histogram(),
                     refreshed_at: None,
                 }),
+                recorder: Recorder::default(),
             }),
         }
     }
@@ -265,6 +268,15 @@ impl JobControl {
     pub fn snapshot(&self) -> JobStatus {
         self.refresh_quantiles();
         self.shared.status.borrow().clone()
+    }
+
+    /// What is measured for monitoring, now. Costs a copy of some hundred numbers.
+    pub fn metrics(&self) -> JobMetrics {
+        self.shared.recorder.snapshot()
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
     }
 
     pub(crate) fn update(&self, change: impl FnOnce(&mut JobStatus)) {

@@ -167,7 +167,10 @@ impl<F: AttemptFactory> Supervisor<F> {
             control.update(|status| status.attempts = attempt);
             let result = match self.factory.build(attempt).await {
                 Ok(job) => Box::pin(job.attempt(env.clone(), control.clone())).await,
-                Err(error) => Err(error),
+                Err(error) => {
+                    control.recorder().failed(error.kind());
+                    Err(error)
+                }
             };
             let error = match result {
                 Ok(report) => return Ok(report),

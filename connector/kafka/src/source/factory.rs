@@ -63,6 +63,7 @@ impl SourceFactory for ShareSourceFactory {
         let ledger = self.tail.is_started().then(|| LedgerFilter::new(self.tail.clone()));
         let parts = SourceParts {
             reader,
+            topics: self.topics.clone(),
             locks_max: self.group.record_locks_max,
             attempt: self.attempt.clone(),
             mode: self.mode,

@@ -38,6 +38,7 @@ pub(super) struct Reader {
     decided: Vec<(SourcePartition, DecidedRange)>,
     record_count: u64,
     byte_count: u64,
+    given_up_count: u64,
 }
 
 /// A chunk ends at this many payload bytes, however few rows it has: offsets of text columns are 32 bits.
@@ -50,7 +51,21 @@ impl Reader {
         delivery_limit: DeliveryLimit,
         on_bad: Decision,
     ) -> Self {
-        Reader { rows, rows_max, delivery_limit, on_bad, decided: Vec::new(), record_count: 0, byte_count: 0 }
+        Reader {
+            rows,
+            rows_max,
+            delivery_limit,
+            on_bad,
+            decided: Vec::new(),
+            record_count: 0,
+            byte_count: 0,
+            given_up_count: 0,
+        }
+    }
+
+    /// Records that were given up near their delivery limit, since the reader was made.
+    pub(super) fn given_up_count(&self) -> u64 {
+        self.given_up_count
     }
 
     /// Decodes everything that `records` has and we acquired, and appends it to `chunks`. Bad records are part of
@@ -136,6 +151,7 @@ impl Reader {
             },
             Err(reason) => {
                 self.rows.push_rejected(topic_number, &coordinates, &bytes, reason);
+                self.given_up_count += 1;
                 self.on_bad
             }
         };

@@ -80,7 +80,9 @@ fn only_acquired_records_are_handed_on_and_every_acquired_offset_is_decided() {
         &[(1, 3, 1), (4, 7, 2), (8, 8, 4)],
     );
     let mut chunks = VecDeque::new();
-    reader(100).read(&records, &mut chunks).unwrap();
+    let mut reader = reader(100);
+    reader.read(&records, &mut chunks).unwrap();
+    assert_eq!(reader.given_up_count(), 1);
     let chunk = chunks.pop_front().unwrap();
     assert!(chunks.is_empty());
     assert_eq!(offsets(&chunk.rows), [1, 3, 7]);

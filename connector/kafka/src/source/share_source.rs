@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{Clock, ErrorKind, Instant};
-use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords};
+use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
-use sharestream_core::source::{InFlight, Source, SourceEvent, SourceReport};
+use sharestream_core::source::{
+    InFlight, PartitionLoad, Source, SourceCounters, SourceEvent, SourceMetrics, SourceReport,
+};
 
 use super::epoch::OpenEpoch;
 use super::ledger::LedgerFilter;
@@ -31,6 +33,7 @@ pub(super) struct ShareSource {
     /// `None` once closed.
     consumer: Option<ShareConsumer>,
     reader: Reader,
+    topics: Vec<Arc<TopicInfo>>,
     /// Decoded and not yet handed on.
     ready: VecDeque<Chunk>,
     epoch: OpenEpoch,
@@ -48,6 +51,7 @@ pub(super) struct ShareSource {
     is_polling: bool,
     /// Epochs whose acknowledgements are on their way.
     acknowledging: Vec<CheckpointId>,
+    counters: SourceCounters,
 }
 
 /// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
@@ -57,6 +61,8 @@ const HOLDING_PAUSE: Duration = Duration::from_millis(5);
 /// What a source needs beside its consumer.
 pub(super) struct SourceParts {
     pub(super) reader: Reader,
+    /// The topics that it reads.
+    pub(super) topics: Vec<Arc<TopicInfo>>,
     /// The group's `share.partition.max.record.locks`.
     pub(super) locks_max: u64,
     pub(super) attempt: Arc<Attempt>,
@@ -86,10 +92,11 @@ fn lost(context: String) -> Result<()> {
 
 impl ShareSource {
     pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
-        let SourceParts { reader, locks_max, attempt, mode, ledger, clock } = parts;
+        let SourceParts { reader, topics, locks_max, attempt, mode, ledger, clock } = parts;
         ShareSource {
             consumer: Some(consumer),
             reader,
+            topics,
             ready: VecDeque::new(),
             epoch: OpenEpoch::default(),
             window: LockWindow::new(locks_max),
@@ -101,6 +108,7 @@ impl ShareSource {
             polled: None,
             is_polling: true,
             acknowledging: Vec::new(),
+            counters: SourceCounters::default(),
         }
     }
 
@@ -174,6 +182,14 @@ impl ShareSource {
         Ok(SourceEvent::Records { rows: chunk.rows, rejected: chunk.rejected })
     }
 
+    /// A load under the name of its topic.
+    fn named(&self, (source, in_flight, window_fill): (SourcePartition, u64, f64)) -> Option<PartitionLoad> {
+        let topic = self.topics.iter().find(|topic| topic.topic_id == source.topic_id)?;
+        let mut load = PartitionLoad::new(topic.name.clone(), source.partition);
+        (load.in_flight, load.window_fill) = (in_flight, window_fill);
+        Some(load)
+    }
+
     fn member(&mut self) -> Result<ShareMember> {
         let metadata = self.consumer()?.share_group_metadata();
         Ok(ShareMember {
@@ -218,6 +234,13 @@ impl ShareSource {
     }
 }
 
+/// Offsets of `records` that had been delivered before, gaps included.
+fn redelivered_count(records: &ShareRecords) -> u64 {
+    let ranges = records.partitions.iter().flat_map(|partition| &partition.acquired);
+    let again = ranges.filter(|range| range.delivery_count > 1);
+    again.map(|range| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
+}
+
 fn warn_of_refused(results: &[AckResult]) {
     for result in results {
         if let Some(error) = result.error {
@@ -241,6 +264,7 @@ impl Source for ShareSource {
         let records = self.poll().await?;
         // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
         self.check_locks()?;
+        self.counters.redeliveries += redelivered_count(&records);
         self.reader.read(&records, &mut self.ready)?;
         match self.ready.pop_front() {
             Some(chunk) => self.hand_on(chunk),
@@ -272,7 +296,17 @@ impl Source for ShareSource {
             window_fill,
             already_decided: dropped.already_decided,
             below_floor: dropped.below_floor,
+            counters: self.counters,
+            nearest_limit: None,
+            wants_barrier: false,
         }
+    }
+
+    fn metrics(&self) -> SourceMetrics {
+        let mut metrics = SourceMetrics::default();
+        metrics.given_up = self.reader.given_up_count();
+        metrics.partitions = self.window.loads().filter_map(|load| self.named(load)).collect();
+        metrics
     }
 
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
@@ -313,6 +347,7 @@ impl Source for ShareSource {
             }
         }
         for (partition, range) in ranges {
+            self.counters.releases += (range.last.0 - range.first.0 + 1).unsigned_abs();
             let consumer = self.consumer()?;
             let released = consumer.release(partition.topic_id, partition.partition, &[range]).await;
             // Not given back now, they go back when the member leaves.

@@ -21,6 +21,8 @@ pub(super) struct LockWindow {
 struct Span {
     first: Offset,
     last: Offset,
+    /// Offsets in it that were handed on; other members may hold the rest.
+    offset_count: u64,
     /// `None`: the epoch is still open.
     checkpoint: Option<CheckpointId>,
 }
@@ -34,12 +36,14 @@ impl LockWindow {
     /// Offsets `first..=last` were handed on in the open epoch.
     pub(super) fn handed_on(&mut self, partition: SourcePartition, first: Offset, last: Offset) {
         let spans = self.partitions.entry(partition).or_default();
+        let offset_count = (last.0 - first.0 + 1).unsigned_abs();
         match spans.last_mut() {
             Some(span) if span.checkpoint.is_none() => {
                 span.first = span.first.min(first);
                 span.last = span.last.max(last);
+                span.offset_count += offset_count;
             }
-            Some(_) | None => spans.push(Span { first, last, checkpoint: None }),
+            Some(_) | None => spans.push(Span { first, last, offset_count, checkpoint: None }),
         }
     }
 
@@ -67,16 +71,25 @@ impl LockWindow {
 
     /// The fullest window, 0.0 to 1.0.
     pub(super) fn fill(&self) -> f64 {
-        let widths = self.partitions.values().map(|spans| {
-            let first = spans.iter().map(|span| span.first).min();
-            let last = spans.iter().map(|span| span.last).max();
-            match (first, last) {
-                (Some(first), Some(last)) => (last.0 - first.0 + 1).unsigned_abs(),
-                _ => 0,
-            }
-        });
-        let widest = widths.max().unwrap_or(0);
-        (widest as f64 / self.locks_max as f64).min(1.0)
+        self.partitions.values().map(|spans| self.fill_of(spans)).fold(0.0, f64::max)
+    }
+
+    /// Of each partition that holds anything: offsets handed on and not committed, and how full its window is.
+    pub(super) fn loads(&self) -> impl Iterator<Item = (SourcePartition, u64, f64)> + '_ {
+        self.partitions.iter().map(|(partition, spans)| {
+            let in_flight = spans.iter().map(|span| span.offset_count).sum();
+            (*partition, in_flight, self.fill_of(spans))
+        })
+    }
+
+    fn fill_of(&self, spans: &[Span]) -> f64 {
+        let first = spans.iter().map(|span| span.first).min();
+        let last = spans.iter().map(|span| span.last).max();
+        let width = match (first, last) {
+            (Some(first), Some(last)) => (last.0 - first.0 + 1).unsigned_abs(),
+            _ => 0,
+        };
+        (width as f64 / self.locks_max as f64).min(1.0)
     }
 }
 
@@ -99,11 +112,14 @@ mod tests {
         window.handed_on(partition(0), Offset(20), Offset(29));
         window.handed_on(partition(1), Offset(0), Offset(4));
         assert_eq!(window.fill(), 0.2, "the epoch before has not committed");
+        let loads: Vec<_> = window.loads().collect();
+        assert_eq!(loads, [(partition(0), 20, 0.2), (partition(1), 5, 0.05)]);
         window.committed(CheckpointId(1));
         assert_eq!(window.fill(), 0.1);
         // A record that came back lies far behind: the window reaches from there.
         window.handed_on(partition(0), Offset(0), Offset(0));
         assert_eq!(window.fill(), 0.3);
+        assert_eq!(window.loads().next(), Some((partition(0), 11, 0.3)), "others hold what lies between");
         window.handed_on(partition(1), Offset(5), Offset(500));
         assert_eq!(window.fill(), 1.0, "never above full");
         window.barrier(CheckpointId(2));

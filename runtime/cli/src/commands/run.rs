@@ -25,6 +25,7 @@ use crate::args::{CrashAt, RunArgs, step_name};
 use crate::exit::Exit;
 use crate::failure;
 use crate::job_file::{self, Brokers, JobFile};
+use crate::metrics::Monitoring;
 use crate::output::{self, Reporter, Style};
 use crate::settings;
 use crate::signals::{StopSignals, parent_gone};
@@ -43,8 +44,22 @@ pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
     settings::apply(&mut job, &args.overrides);
     let mut reporter = Reporter::new(Style::choose(args.json), env.clock.clone());
     let control = JobControl::new();
+    if args.metrics_listen.is_some() {
+        job.metrics.listen.clone_from(&args.metrics_listen);
+    }
+    // First of all: whoever watches wants to see a job that waits for its brokers, too.
+    let mut monitoring = match Monitoring::start(&env, &job, &control).await {
+        Ok(monitoring) => monitoring,
+        Err(error) => {
+            reporter.failed(&failure::judge(&error));
+            return Err(error);
+        }
+    };
+    if let Some(monitoring) = &monitoring {
+        reporter.serves_metrics(monitoring.address());
+    }
     let prepared = tokio::select! {
-        prepared = prepare(&env, &job, &args, &mut reporter) => prepared,
+        prepared = prepare(&env, &job, &args, &mut reporter, monitoring.as_mut()) => prepared,
         () = signals.next() => return Ok(Exit::Done),
     };
     let result = match prepared {
@@ -82,6 +97,7 @@ async fn prepare(
     job: &JobFile,
     args: &RunArgs,
     reporter: &mut Reporter,
+    monitoring: Option<&mut Monitoring>,
 ) -> anyhow::Result<Prepared> {
     // Before anything is touched: a fault in the SQL needs no broker to be found.
     let transform = transform::plan(job)?;
@@ -96,6 +112,9 @@ async fn prepare(
     config.outcome_replication_factor =
         i16::try_from(client.admin().node_count().clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1);
     let kafka = KafkaJob::connect(env.clone(), config).await?;
+    if let Some(monitoring) = monitoring {
+        monitoring.watch_offsets(env, client.clone(), job);
+    }
     let caught_up = if args.until_caught_up {
         let watch = CaughtUp::from_here(client, &job.source.group, &job.source.topics).await?;
         reporter.expect(watch.record_count());

@@ -35,6 +35,8 @@ pub(crate) struct JobFile {
     pub(crate) ack_mode: AckModeSetting,
     /// Topic of the outcome records; `None` takes the default.
     pub(crate) outcome_topic: Option<String>,
+    /// What is shown to monitoring.
+    pub(crate) metrics: MetricsSettings,
 }
 
 /// Which brokers to use.
@@ -98,6 +100,15 @@ pub(crate) struct CheckpointSettings {
     pub(crate) interval: Duration,
     /// A checkpoint is also taken after this many records; `None` takes the runtime's default.
     pub(crate) records: Option<u64>,
+}
+
+/// The `[metrics]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MetricsSettings {
+    /// Where metrics are served over HTTP; port 0 takes a free one. `None`, the default: nowhere.
+    pub(crate) listen: Option<HostPort>,
+    /// Pause between two times that the brokers are asked for the group's offsets. Default 5 s.
+    pub(crate) offsets_interval: Duration,
 }
 
 /// The `ack.mode` that the user asked for.

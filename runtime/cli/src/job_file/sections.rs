@@ -10,7 +10,9 @@ use sharestream_kafka::formats::{Column, CsvFormat, CsvOutput, Format, JsonForma
 
 use super::columns;
 use super::group_config;
-use super::model::{AckModeSetting, Brokers, CheckpointSettings, JobFile, SinkSettings, SourceSettings, Sql};
+use super::model::{
+    AckModeSetting, Brokers, CheckpointSettings, JobFile, MetricsSettings, SinkSettings, SourceSettings, Sql,
+};
 use super::reader::{At, Section};
 use super::report::Problems;
 use super::security;
@@ -23,6 +25,10 @@ const INTERVAL_DEFAULT: Duration = Duration::from_millis(200);
 /// Records stay locked until their checkpoint commits, and locks are not renewed yet: a longer interval would lose them
 /// under Kafka's default lock of 30 s.
 const INTERVAL_MAX: Duration = Duration::from_secs(10);
+const OFFSETS_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
+/// A poll of the offsets costs the brokers some requests for each topic, and one for each partition with a lag.
+const OFFSETS_INTERVAL: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
 /// More records of one checkpoint than this would make its outcome record too large.
 const RECORDS_MAX: i64 = 1_000_000;
 /// Part of the lock duration that an interval may take; the rest is for the commit, and for the epoch behind it.
@@ -65,6 +71,7 @@ pub(crate) fn read(
     let checkpoint = read_checkpoint(checkpoint, path, &mut named, problems);
     let ack = file.section("ack", problems);
     let ack = ack.map_or((AckModeSetting::Auto, None), |section| read_ack(section, problems));
+    let metrics = read_metrics(file.section("metrics", problems), problems);
     file.finish(problems);
     check(&named, problems);
     let (job, instance) = job?;
@@ -81,6 +88,7 @@ pub(crate) fn read(
         checkpoint: checkpoint?,
         ack_mode: ack.0,
         outcome_topic: ack.1,
+        metrics,
     })
 }
 
@@ -348,6 +356,27 @@ fn read_ack(mut section: Section<'_>, problems: &mut Problems) -> (AckModeSettin
     }
     let mode = mode.map_or(AckModeSetting::Auto, |mode| mode.value);
     (mode, outcome_topic.map(|topic| topic.value))
+}
+
+fn read_metrics(section: Option<Section<'_>>, problems: &mut Problems) -> MetricsSettings {
+    let mut settings = MetricsSettings { listen: None, offsets_interval: OFFSETS_INTERVAL_DEFAULT };
+    let Some(mut section) = section else { return settings };
+    if let Some(listen) = section.string("listen", problems) {
+        match listen.value.parse() {
+            Ok(address) => settings.listen = Some(address),
+            Err(_) => problems.add_with_help(
+                &listen.span,
+                format!("metrics.listen: '{}' is not host:port", listen.value),
+                "write for example \"127.0.0.1:9100\"; port 0 takes a free one",
+            ),
+        }
+    }
+    let interval = section.duration("offsets_interval", OFFSETS_INTERVAL, problems);
+    section.finish(problems);
+    if let Some(interval) = interval {
+        settings.offsets_interval = interval.value;
+    }
+    settings
 }
 
 fn subtasks(parallelism: Option<At<i64>>) -> usize {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sharestream_kafka::formats::{Column, ColumnType, Format};
 
-use super::model::CheckpointSettings;
+use super::model::{CheckpointSettings, MetricsSettings};
 use super::*;
 
 fn errors(text: &str) -> String {
@@ -56,6 +56,19 @@ fn defaults_are_filled_in() {
     assert_eq!((csv.delimiter, csv.nulls.len()), (',', 0));
     assert_eq!(csv.columns[0], Column::new("carrier", ColumnType::String).not_null());
     assert_eq!(csv.columns[1], Column::new("delay", ColumnType::Int64));
+    let metrics = MetricsSettings { listen: None, offsets_interval: Duration::from_secs(5) };
+    assert_eq!(job.metrics, metrics);
+}
+
+#[test]
+fn metrics_are_served_where_the_file_or_a_setting_says() {
+    let text = edited("[sink]", "[metrics]\nlisten = \"127.0.0.1:0\"\noffsets_interval = \"1m\"\n[sink]");
+    let job = parse(Path::new("job.toml"), &text, &[]).unwrap();
+    let listen = Some("127.0.0.1:0".parse().unwrap());
+    assert_eq!(job.metrics, MetricsSettings { listen, offsets_interval: Duration::from_secs(60) });
+    let set = ["metrics.listen=\"[::1]:9100\"".to_owned()];
+    let job = parse(Path::new("job.toml"), &text, &set).unwrap();
+    assert_eq!(job.metrics.listen, Some("[::1]:9100".parse().unwrap()));
 }
 
 #[test]
@@ -135,12 +148,24 @@ job.toml:11:2: unknown section 'checkpiont'
 
 #[test]
 fn each_fault_names_its_place_and_its_remedy() {
-    let cases: [(&str, &str, &str, &str); 24] = [
+    let cases: [(&str, &str, &str, &str); 26] = [
         (
             "[sink]\ntopic = \"delayed\"\nkey = \"carrier\"\n",
             "",
             "job.toml:9:1: section [sink] is missing",
             "[sink]",
+        ),
+        (
+            "[sink]",
+            "[metrics]\nlisten = \"9100\"\n[sink]",
+            "metrics.listen: '9100' is not host:port",
+            "127.0.0.1:9100",
+        ),
+        (
+            "[sink]",
+            "[metrics]\noffsets_interval = \"1ms\"\n[sink]",
+            "metrics.offsets_interval must be from 100ms to 3600s",
+            "^",
         ),
         ("\"Int64?\"", "\"Itn64\"", "'Itn64' is not a column type", "did you mean \"int64\"?"),
         ("\"delay\"", "\"carrier\"", "column 'carrier' is named twice (columns 1 and 2)", "^"),

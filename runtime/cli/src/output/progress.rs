@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use sharestream_base::{Clock, Instant};
+use sharestream_base::{Clock, HostPort, Instant};
 use sharestream_core::commit::AckMode;
 use sharestream_core::{JobReport, JobStatus};
 
@@ -83,6 +83,15 @@ impl Reporter {
             Style::Json => self.event("note", json!({ "text": text })),
             Style::Terminal => self.bar.println(text),
             Style::Plain => line(text),
+        }
+    }
+
+    /// Metrics are served here.
+    pub(crate) fn serves_metrics(&self, address: &HostPort) {
+        tracing::info!(%address, "serving metrics");
+        match self.style {
+            Style::Json => self.event("metrics", json!({ "address": address.to_string() })),
+            Style::Terminal | Style::Plain => self.note(&format!("metrics on http://{address}/metrics")),
         }
     }
 

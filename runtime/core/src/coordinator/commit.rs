@@ -17,12 +17,15 @@ use sharestream_checkpoints::{
     CheckpointStore, CommitPermit, DecidedOffsets, JobKey, Manifest, ManifestRef, OffsetDecision,
     OperatorSnapshot, Owner, SourceSnapshot,
 };
+use tracing::Instrument;
 
 use super::pending_checkpoint::Sealed;
+use super::trace::{Steps, step_event};
 use crate::ErrorKind;
 use crate::commit::{CommitProtocol, CommitStep, SealedEpoch, StepHook};
-use crate::decision::{Decision, Decisions};
+use crate::decision::{Decision, Decisions, MemberDecisions};
 use crate::error::{Error, Result};
+use crate::metrics::CheckpointStep;
 
 /// The checkpoint store and our right to write to it.
 #[derive(Clone, Debug)]
@@ -44,12 +47,27 @@ pub(crate) struct CommitTools {
 }
 
 /// When the probed epoch was seen to be visible, or why not.
-pub(crate) type ProbeEnd = (Instant, Result<Result<()>, Elapsed>);
+pub(crate) struct ProbeEnd {
+    pub(crate) at: Instant,
+    /// Since the commit was known.
+    pub(crate) took: Duration,
+    pub(crate) result: Result<Result<()>, Elapsed>,
+}
+
+/// What a commit measured.
+#[derive(Debug, Default)]
+pub(crate) struct CommitFigures {
+    pub(crate) steps: Steps,
+    /// Offsets that it decided.
+    pub(crate) offset_count: u64,
+    /// Of the pending manifest; 0 without a store.
+    pub(crate) manifest_bytes: u64,
+}
 
 /// How a commit ended.
 pub(crate) enum CommitEnd {
     /// The outcome is known: committed. `after` is how the steps behind the commit point went.
-    Committed { at: Instant, probe: Option<OwnedTask<ProbeEnd>>, after: Result<()> },
+    Committed { at: Instant, probe: Option<OwnedTask<ProbeEnd>>, figures: CommitFigures, after: Result<()> },
     /// It failed. `may_abort`: the epoch is known not to be committed and still ours.
     Failed { error: Error, may_abort: bool },
 }
@@ -71,7 +89,8 @@ pub(crate) async fn commit_epoch(
         decided: sealed.decided,
         manifest: None,
     };
-    let permit = match prepare(protocol, &mut epoch, sealed.operators, tools).await {
+    let mut figures = CommitFigures::default();
+    let permit = match prepare(protocol, &mut epoch, sealed.operators, &mut figures, tools).await {
         Ok(permit) => permit,
         Err(error) => {
             let may_abort = error.kind() != ErrorKind::Fenced;
@@ -84,26 +103,41 @@ pub(crate) async fn commit_epoch(
         return CommitEnd::Failed { error, may_abort: true };
     }
     step(CommitStep::BeforeEndTxn);
-    if let Err(error) = protocol.commit(&epoch, permit).await {
-        // Unknown means unknown: an abort could meet a transaction that is committed. The next attempt finds out.
-        let may_abort = !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Indeterminate);
-        return CommitEnd::Failed { error, may_abort };
+    let committed = protocol.commit(&epoch, permit);
+    match figures.steps.time(CheckpointStep::EndTxn, &tools.clock, committed).await {
+        Ok(_) => figures.offset_count = offset_count(&epoch.decided),
+        Err(error) => {
+            // Unknown means unknown: an abort could meet a transaction that is committed. The next attempt finds out.
+            let may_abort = !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Indeterminate);
+            return CommitEnd::Failed { error, may_abort };
+        }
     }
     let at = tools.clock.now();
     step(CommitStep::AfterEndTxn);
     let probe = with_probe.then(|| {
         let (visible, clock, limit) = (protocol.visible(&epoch), tools.clock.clone(), tools.probe_deadline);
-        OwnedTask::spawn(&tools.spawner, format!("visible-{checkpoint}"), TaskKind::Job, async move {
+        let probe = async move {
             let result = clock.timeout(limit, visible).await;
-            (clock.now(), result)
-        })
+            let (at, took) = (clock.now(), clock.now().duration_since(at));
+            if let Ok(Ok(())) = &result {
+                step_event(CheckpointStep::Visible, took);
+            }
+            ProbeEnd { at, took, result }
+        };
+        let name = format!("visible-{checkpoint}");
+        OwnedTask::spawn(&tools.spawner, name, TaskKind::Job, probe.instrument(tracing::Span::current()))
     });
     step(CommitStep::BeforeCompleted);
-    let after = complete(epoch.manifest.as_ref(), tools).await;
+    let completing = complete(epoch.manifest.as_ref(), tools);
+    let after = if epoch.manifest.is_some() {
+        figures.steps.time(CheckpointStep::Complete, &tools.clock, completing).await
+    } else {
+        completing.await
+    };
     if after.is_ok() {
         step(CommitStep::AfterCompleted);
     }
-    CommitEnd::Committed { at, probe, after }
+    CommitEnd::Committed { at, probe, figures, after }
 }
 
 /// Everything up to the commit point.
@@ -111,6 +145,7 @@ async fn prepare(
     protocol: &mut dyn CommitProtocol,
     epoch: &mut SealedEpoch,
     operators: Vec<OperatorSnapshot>,
+    figures: &mut CommitFigures,
     tools: &CommitTools,
 ) -> Result<CommitPermit> {
     let checkpoint = epoch.checkpoint;
@@ -125,16 +160,19 @@ async fn prepare(
                 operators,
                 ..manifest_of(store.key(), epoch, tools.clock.wall_ms())
             };
-            let published = store.publish_pending(owner, &manifest).await?;
+            let publishing = store.publish_pending(owner, &manifest);
+            let published = figures.steps.time(CheckpointStep::Manifest, &tools.clock, publishing).await?;
+            figures.manifest_bytes = published.manifest_bytes;
             epoch.manifest = Some(published.manifest_ref.clone());
             published.permit()
         }
     };
     step(CommitStep::AfterManifest);
-    protocol.write_outcome(epoch).await?;
+    let (clock, steps) = (&tools.clock, &mut figures.steps);
+    steps.time(CheckpointStep::Outcome, clock, protocol.write_outcome(epoch)).await?;
     step(CommitStep::AfterOutcome);
     step(CommitStep::BeforeStaging);
-    protocol.stage(epoch).await?;
+    steps.time(CheckpointStep::Stage, clock, protocol.stage(epoch)).await?;
     step(CommitStep::AfterStaging);
     Ok(permit)
 }
@@ -144,6 +182,12 @@ async fn complete(manifest: Option<&ManifestRef>, tools: &CommitTools) -> Result
         (Some(OwnedStore { store, owner }), Some(manifest)) => Ok(store.complete(owner, manifest).await?),
         (Some(_), None) | (None, Some(_) | None) => Ok(()),
     }
+}
+
+/// Offsets that an epoch decides, gaps included.
+fn offset_count(decided: &[MemberDecisions]) -> u64 {
+    let ranges = decided.iter().flat_map(|member| member.decisions.ranges());
+    ranges.map(|(_, range)| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
 }
 
 /// The manifest of an epoch, without what its protocol knows: decisions by partition, whoever holds them.

@@ -75,6 +75,9 @@ impl Coordinator {
 
     async fn wind_down(&mut self, error: &mut Error) {
         self.settle_running_work(error).await;
+        if error.kind() == ErrorKind::Fenced {
+            self.control.recorder().fenced();
+        }
         let clock = self.tools.clock.clone();
         let tasks = &mut self.running.tasks;
         let ended = async { while tasks.join_next().await.is_some() {} };
@@ -87,9 +90,12 @@ impl Coordinator {
         let open: Vec<CheckpointId> = self.line.in_protocol().collect();
         let aborting = async {
             for checkpoint in open {
-                if let Err(error) = protocol.abort(checkpoint).await {
+                match protocol.abort(checkpoint).await {
+                    Ok(()) => self.control.recorder().aborted(),
                     // The next attempt fences and resolves what stays open.
-                    tracing::warn!(checkpoint_id = %checkpoint, %error, "an epoch could not be aborted");
+                    Err(error) => {
+                        tracing::warn!(checkpoint_id = %checkpoint, %error, "an epoch could not be aborted");
+                    }
                 }
             }
         };
@@ -130,8 +136,8 @@ impl Coordinator {
         match end {
             WorkEnd::Opened(_) | WorkEnd::Discarded(Err(_)) => {}
             WorkEnd::Discarded(Ok(())) => self.forget(checkpoint),
-            WorkEnd::Committed(CommitEnd::Committed { at, after, .. }) => {
-                self.record_commit(checkpoint, at, None);
+            WorkEnd::Committed(CommitEnd::Committed { at, figures, after, .. }) => {
+                self.record_commit(checkpoint, at, None, figures);
                 if let Err(other) = after {
                     tracing::warn!(checkpoint_id = %checkpoint, error = %other, "not completed in the store");
                 }

@@ -10,18 +10,20 @@ use sharestream_checkpoints::Retention;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::calls::CallsShown;
-use super::commit::{CommitEnd, CommitTools, ProbeEnd};
+use super::commit::{CommitEnd, CommitFigures, CommitTools, ProbeEnd};
 use super::drain::Stage;
 use super::job_state::{EpochEvent, EpochLine, TransitionError, Work};
 use super::pending_checkpoint::{EpochCounts, PendingCheckpoint, Report, Sealed, Subtask};
 use super::seat::{Assignment, Seat, WorkEnd};
 use super::start::Started;
+use super::trace::Trace;
 use crate::ErrorKind;
 use crate::controller::{Controller, Limits, Load, Reason, Trigger};
 use crate::decision::{Decisions, MemberDecisions};
 use crate::element::Barrier;
 use crate::error::{Error, Result};
 use crate::graph::{JobId, Running};
+use crate::metrics::CheckpointFigures;
 use crate::options::JobOptions;
 use crate::status::{CommitTimes, JobControl, JobState};
 use crate::task::context::TaskEvent;
@@ -35,11 +37,12 @@ pub(crate) enum DriveEnd {
 }
 
 /// An epoch on its way through the commit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Committing {
     pub(super) triggered_at: Instant,
     pub(super) sealed_at: Instant,
     pub(super) counts: EpochCounts,
+    pub(super) trace: Trace,
 }
 
 /// The coordinator of one attempt.
@@ -80,6 +83,7 @@ impl Coordinator {
     pub(crate) fn new(started: Started, control: JobControl) -> Result<Self> {
         let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
         let running = blueprint.start(parts, first, &env)?;
+        control.recorder().attach(running.gauges.clone());
         control.set_state(JobState::Running);
         Ok(Coordinator {
             seat: Seat::new(protocol),
@@ -158,10 +162,12 @@ impl Coordinator {
                 };
                 let (sealed_at, sealed) = self.sealed.remove(index);
                 if sealed.is_empty() {
+                    sealed.trace.ended("discarded");
                     Assignment::Discard(checkpoint)
                 } else {
                     let (triggered_at, counts) = (sealed.triggered_at, sealed.counts);
-                    self.committing = Some(Committing { triggered_at, sealed_at, counts });
+                    let trace = sealed.trace.clone();
+                    self.committing = Some(Committing { triggered_at, sealed_at, counts, trace });
                     let with_probe = self.probe.is_none();
                     Assignment::Commit { sealed, predecessor: self.last_committed, with_probe }
                 }
@@ -192,7 +198,9 @@ impl Coordinator {
                 tracing::debug!(checkpoint_id = %checkpoint, ?reason, records = load.record_count, "barrier");
                 self.advance(checkpoint, event)?;
                 let carried = std::mem::take(&mut self.carried);
-                self.pending = Some(PendingCheckpoint::new(checkpoint, now, self.subtasks(), carried));
+                let mut pending = PendingCheckpoint::new(checkpoint, now, self.subtasks(), carried);
+                pending.trace = Trace::begin(&self.id, checkpoint, reason.name());
+                self.pending = Some(pending);
                 let waits_until = self.waits_for_calls_until(reason);
                 self.command(&SourceCommand::Barrier(Barrier { checkpoint, waits_until }))?;
                 self.running.barrier_sent.send_replace(checkpoint);
@@ -248,18 +256,24 @@ impl Coordinator {
         let Some(pending) = &mut self.pending else {
             return Err(bug(format!("{subtask} acknowledged barrier {checkpoint}, but none is pending")));
         };
-        if !pending.acknowledge(subtask, checkpoint, report)? {
+        let is_last = pending.acknowledge(subtask, checkpoint, report)?;
+        let now = self.tools.clock.now();
+        if pending.is_aligned() {
+            pending.trace.aligned(pending.triggered_at, now);
+        }
+        if !is_last {
             return Ok(());
         }
         let Some(pending) = self.pending.take() else { return Ok(()) };
-        let (sealed, deferred) = pending.seal()?;
+        let (mut sealed, deferred) = pending.seal()?;
+        sealed.trace.sealed(now, &sealed.counts);
         self.advance(checkpoint, EpochEvent::Sealed)?;
         if !deferred.is_empty() {
             let offsets = Arc::new(all_of(&deferred));
             self.command(&SourceCommand::Deferred(checkpoint, offsets))?;
             self.carried = deferred;
         }
-        self.sealed.push((self.tools.clock.now(), sealed));
+        self.sealed.push((now, sealed));
         Ok(())
     }
 
@@ -280,9 +294,12 @@ impl Coordinator {
     }
 
     fn on_commit_end(&mut self, checkpoint: CheckpointId, end: CommitEnd) -> Result<()> {
-        let (at, probe, after) = match end {
-            CommitEnd::Committed { at, probe, after } => (at, probe, after),
+        let (at, probe, figures, after) = match end {
+            CommitEnd::Committed { at, probe, figures, after } => (at, probe, figures, after),
             CommitEnd::Failed { error, may_abort } => {
+                if let Some(Committing { trace, .. }) = &self.committing {
+                    trace.ended("failed");
+                }
                 if !may_abort {
                     // Over for us: what it came to is for the next attempt to find out.
                     self.advance(checkpoint, EpochEvent::Settled)?;
@@ -293,7 +310,7 @@ impl Coordinator {
                 return Err(error.within(&format!("committing checkpoint {checkpoint}")));
             }
         };
-        self.record_commit(checkpoint, at, probe);
+        self.record_commit(checkpoint, at, probe, figures);
         self.advance(checkpoint, EpochEvent::Settled)?;
         after
             .map_err(|error| error.within(&format!("checkpoint {checkpoint} is committed, completing it")))?;
@@ -308,10 +325,13 @@ impl Coordinator {
         checkpoint: CheckpointId,
         at: Instant,
         probe: Option<OwnedTask<ProbeEnd>>,
+        figures: CommitFigures,
     ) {
         self.last_committed = Some(checkpoint);
-        let Some(Committing { triggered_at, sealed_at, counts }) = self.committing.take() else { return };
-        self.controller.observe(at.duration_since(triggered_at));
+        let Some(committing) = self.committing.take() else { return };
+        let Committing { triggered_at, sealed_at, counts, trace } = committing;
+        let took = at.duration_since(triggered_at);
+        self.controller.observe(took);
         if let Some(probe) = probe {
             self.probe = Some((sealed_at, probe));
         }
@@ -331,13 +351,25 @@ impl Coordinator {
             status.window_fill = load.window_fill;
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);
         });
-        tracing::debug!(
-            checkpoint_id = %checkpoint,
-            records = counts.records_in,
-            ?barrier,
-            ?commit,
-            "committed"
-        );
+        trace.ended("committed");
+        trace.span().in_scope(|| {
+            tracing::debug!(
+                checkpoint_id = %checkpoint,
+                records = counts.records_in,
+                ?barrier,
+                ?commit,
+                "committed"
+            );
+        });
+        self.control.recorder().checkpoint(&CheckpointFigures {
+            reason: trace.reason(),
+            took,
+            steps: trace.into_steps(figures.steps),
+            record_count: counts.records_in,
+            byte_count: counts.payload_bytes,
+            offset_count: figures.offset_count,
+            manifest_bytes: figures.manifest_bytes,
+        });
     }
 
     /// A job that cannot commit still shows what it holds.
@@ -360,12 +392,13 @@ impl Coordinator {
     pub(super) fn on_probe_end(&mut self, (sealed_at, end): (Instant, Result<ProbeEnd>)) {
         self.probe = None;
         let error = match end {
-            Ok((visible_at, Ok(Ok(())))) => {
-                self.control.record_visible(visible_at.duration_since(sealed_at));
+            Ok(ProbeEnd { at, took, result: Ok(Ok(())) }) => {
+                self.control.record_visible(at.duration_since(sealed_at));
+                self.control.recorder().visible(took);
                 return;
             }
-            Ok((_, Ok(Err(error)))) => error.to_string(),
-            Ok((_, Err(_elapsed))) => "it was not visible in time".to_owned(),
+            Ok(ProbeEnd { result: Ok(Err(error)), .. }) => error.to_string(),
+            Ok(ProbeEnd { result: Err(_elapsed), .. }) => "it was not visible in time".to_owned(),
             Err(error) => error.to_string(),
         };
         // The epoch is committed; only its measurement is missing, and that is counted.

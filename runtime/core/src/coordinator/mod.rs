@@ -16,6 +16,7 @@ mod job_state;
 mod pending_checkpoint;
 mod seat;
 mod start;
+mod trace;
 
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Env, OwnedTask, TaskKind};
@@ -57,12 +58,14 @@ async fn attempt(graph: JobGraph, env: Env, control: &JobControl) -> Result<(Job
 
 async fn drive(started: Started, control: &JobControl) -> Result<(JobEnd, Option<CheckpointId>)> {
     let mut coordinator = Coordinator::new(started, control.clone())?;
-    match coordinator.drive().await {
+    let end = match coordinator.drive().await {
         Ok(DriveEnd::Drained) => coordinator.finish().await.map(|()| (JobEnd::Drained, None)),
         Ok(DriveEnd::Stopped) => {
             let unresolved = coordinator.stop().await;
             Ok((JobEnd::Stopped, unresolved))
         }
         Err(error) => Err(coordinator.fail(error).await),
-    }
+    };
+    control.recorder().detach();
+    end
 }

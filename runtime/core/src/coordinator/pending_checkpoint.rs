@@ -6,6 +6,7 @@ use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset};
 use sharestream_checkpoints::{OperatorSnapshot, StatePart, StatePartKind};
 
+use super::trace::Trace;
 use crate::ErrorKind;
 use crate::decision::{DecidedRange, Decision, Decisions, MemberDecisions, SourcePartition};
 use crate::error::{Error, Result};
@@ -43,6 +44,7 @@ pub(crate) struct EpochCounts {
     pub(crate) state_bytes: u64,
     pub(crate) state_written_bytes: u64,
     pub(crate) state_compacted_bytes: u64,
+    pub(crate) payload_bytes: u64,
 }
 
 /// What a subtask reports with its acknowledgement.
@@ -58,6 +60,7 @@ pub(crate) enum Report {
 pub(crate) struct PendingCheckpoint {
     pub(crate) checkpoint: CheckpointId,
     pub(crate) triggered_at: Instant,
+    pub(crate) trace: Trace,
     waiting: BTreeSet<Subtask>,
     decided: Vec<MemberDecisions>,
     /// Offsets that operators still work on.
@@ -72,6 +75,7 @@ pub(crate) struct PendingCheckpoint {
 pub(crate) struct Sealed {
     pub(crate) checkpoint: CheckpointId,
     pub(crate) triggered_at: Instant,
+    pub(crate) trace: Trace,
     /// Final decisions, by member.
     pub(crate) decided: Vec<MemberDecisions>,
     /// State of all operators that keep any.
@@ -97,6 +101,7 @@ impl PendingCheckpoint {
         PendingCheckpoint {
             checkpoint,
             triggered_at,
+            trace: Trace::default(),
             waiting: subtasks.into_iter().collect(),
             counts: EpochCounts { records_in: records_of(&carried), ..EpochCounts::default() },
             decided: carried,
@@ -126,6 +131,7 @@ impl PendingCheckpoint {
         match report {
             Report::Source(report) => {
                 self.counts.records_in += report.record_count;
+                self.counts.payload_bytes += report.byte_count;
                 for decided in report.decided {
                     self.add_decided(decided);
                 }
@@ -162,6 +168,11 @@ impl PendingCheckpoint {
         }
     }
 
+    /// True when only sinks have not acknowledged: the barrier has passed everything in front of them.
+    pub(crate) fn is_aligned(&self) -> bool {
+        self.waiting.iter().all(|subtask| matches!(subtask, Subtask::Sink(_)))
+    }
+
     /// Names of the subtasks that have not acknowledged.
     pub(crate) fn waiting_for(&self) -> String {
         let names: Vec<String> = self.waiting.iter().map(Subtask::to_string).collect();
@@ -194,8 +205,8 @@ impl PendingCheckpoint {
             self.counts.state_compacted_bytes += state.base_bytes;
         }
         let operators = snapshots_of(self.states);
-        let PendingCheckpoint { triggered_at, decided, counts, .. } = self;
-        Ok((Sealed { checkpoint, triggered_at, decided, operators, counts }, carried))
+        let PendingCheckpoint { triggered_at, trace, decided, counts, .. } = self;
+        Ok((Sealed { checkpoint, triggered_at, trace, decided, operators, counts }, carried))
     }
 
     /// Takes what is still worked on out of the decisions.
@@ -402,7 +413,13 @@ mod tests {
             sealed.decided[1].decisions,
             ranges(&[(11, 11, Reject), (12, 19, Accept), (20, 20, Reject), (30, 31, Reject)])
         );
-        let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, ..EpochCounts::default() };
+        let counts = EpochCounts {
+            records_in: 10,
+            rows_out: 4,
+            dead_letters: 1,
+            payload_bytes: 100,
+            ..EpochCounts::default()
+        };
         assert_eq!(sealed.counts, counts);
     }
 

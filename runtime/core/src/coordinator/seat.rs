@@ -10,6 +10,8 @@
 
 use sharestream_base::{Instant, OwnedTask, TaskKind};
 
+use tracing::Instrument;
+
 use super::commit::{CommitEnd, CommitTools, commit_epoch};
 use super::pending_checkpoint::Sealed;
 use crate::ErrorKind;
@@ -92,9 +94,11 @@ impl Seat {
             let end = match work {
                 Assignment::Open(checkpoint) => WorkEnd::Opened(protocol.open(checkpoint).await),
                 Assignment::Discard(checkpoint) => WorkEnd::Discarded(protocol.discard(checkpoint).await),
-                Assignment::Commit { sealed, predecessor, with_probe } => WorkEnd::Committed(
-                    commit_epoch(protocol.as_mut(), sealed, predecessor, with_probe, &tools).await,
-                ),
+                Assignment::Commit { sealed, predecessor, with_probe } => {
+                    let span = sealed.trace.span().clone();
+                    let commit = commit_epoch(protocol.as_mut(), sealed, predecessor, with_probe, &tools);
+                    WorkEnd::Committed(commit.instrument(span).await)
+                }
             };
             (protocol, end)
         };

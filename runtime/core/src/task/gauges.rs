@@ -1,13 +1,15 @@
 //! The load of the sources and of the subtasks that call out, as the coordinator's controller reads it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sharestream_base::Instant;
 use tokio::sync::Notify;
 
 use crate::async_map::{AsyncRow, LineLoad};
 use crate::controller::Load;
-use crate::source::InFlight;
+use crate::source::{InFlight, PartitionLoad, SourceCounters, SourceMetrics};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Gauge {
@@ -43,8 +45,20 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Gauges {
     state: Mutex<State>,
+    /// For monitoring only: nobody is woken by them.
+    metrics: Mutex<Vec<Shown>>,
     changed: Notify,
 }
+
+/// The figures of one source subtask.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    metrics: SourceMetrics,
+    at: Option<Instant>,
+}
+
+/// Figures for monitoring are at most this old while a source hands on.
+const METRICS_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Gauges {
     pub(crate) fn new(source_count: usize, call_count: usize) -> Arc<Self> {
@@ -52,7 +66,54 @@ impl Gauges {
             sources: vec![Gauge::default(); source_count],
             calls: vec![CallGauge::default(); call_count],
         };
-        Arc::new(Gauges { state: Mutex::new(state), changed: Notify::new() })
+        Arc::new(Gauges {
+            state: Mutex::new(state),
+            metrics: Mutex::new(vec![Shown::default(); source_count]),
+            changed: Notify::new(),
+        })
+    }
+
+    /// Whether the figures of this subtask are old enough to be read again; then they count as read at `now`.
+    pub(crate) fn metrics_due(&self, subtask: usize, now: Instant) -> bool {
+        let shown = &mut self.lock_metrics()[subtask];
+        let due = shown.at.is_none_or(|at| now.duration_since(at) >= METRICS_INTERVAL);
+        if due {
+            shown.at = Some(now);
+        }
+        due
+    }
+
+    /// Shows the figures of a subtask.
+    pub(crate) fn show(&self, subtask: usize, metrics: SourceMetrics) {
+        self.lock_metrics()[subtask].metrics = metrics;
+    }
+
+    /// What all sources together have counted of locks and deliveries.
+    pub(crate) fn counters(&self) -> SourceCounters {
+        let mut sum = SourceCounters::default();
+        for gauge in self.lock().sources.iter() {
+            sum.add(&gauge.in_flight.counters);
+        }
+        sum
+    }
+
+    /// The figures of all sources together. Of a partition that several hold, what they hold adds up, and the fullest
+    /// window counts: it is one window, of which each sees its own part.
+    pub(crate) fn metrics(&self) -> SourceMetrics {
+        let mut sum = SourceMetrics::default();
+        let mut partitions: BTreeMap<_, PartitionLoad> = BTreeMap::new();
+        for Shown { metrics, .. } in self.lock_metrics().iter() {
+            sum.given_up += metrics.given_up;
+            for load in &metrics.partitions {
+                let known = partitions
+                    .entry((load.topic.clone(), load.partition))
+                    .or_insert_with(|| PartitionLoad::new(load.topic.clone(), load.partition));
+                known.in_flight += load.in_flight;
+                known.window_fill = known.window_fill.max(load.window_fill);
+            }
+        }
+        sum.partitions = partitions.into_values().collect();
+        sum
     }
 
     /// The source handed something on.
@@ -161,6 +222,11 @@ impl Gauges {
     fn change(&self, change: impl FnOnce(&mut Vec<Gauge>)) {
         change(&mut self.lock().sources);
         self.changed.notify_one();
+    }
+
+    fn lock_metrics(&self) -> MutexGuard<'_, Vec<Shown>> {
+        // Every change is one assignment.
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -50,6 +50,7 @@ impl SourceTask {
         let context = self.context.clone();
         let Err(interrupt) = context.guard(self.work()).await else { return };
         tracing::debug!(task = context.name, ?interrupt, "source task is winding down");
+        self.gauges.show(self.context.subtask, self.source.metrics());
         if self.is_in_call {
             return;
         }
@@ -73,6 +74,7 @@ impl SourceTask {
                     self.is_in_call = true;
                     let obeyed = self.obey(command).await;
                     self.is_in_call = false;
+                    self.gauges.show(self.context.subtask, self.source.metrics());
                     obeyed?;
                 }
                 event = self.source.next(), if self.is_acquiring => {
@@ -87,6 +89,9 @@ impl SourceTask {
 
     async fn hand_on(&mut self, event: SourceEvent) -> Result<(), Interrupt> {
         let in_flight = self.source.in_flight();
+        if self.gauges.metrics_due(self.context.subtask, self.context.clock.now()) {
+            self.gauges.show(self.context.subtask, self.source.metrics());
+        }
         match event {
             SourceEvent::Records { rows, rejected } => {
                 self.gauges.handed_on(self.context.subtask, in_flight, self.context.clock.now());

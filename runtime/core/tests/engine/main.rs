@@ -9,6 +9,7 @@ mod exactly_once;
 mod failures;
 mod fixtures;
 mod graph;
+mod observed;
 mod pipelining;
 mod planted_bugs;
 mod recovery;
