@@ -72,6 +72,12 @@ pub struct JobStatus {
     pub dead_letters: u64,
     /// Committed rows that operators dropped with no effect.
     pub filtered: u64,
+    /// Bytes of the state of all operators, in memory, at the last commit.
+    pub state_bytes: u64,
+    /// Bytes of state that committed checkpoints have written because it had changed.
+    pub state_written_bytes: u64,
+    /// Bytes of state that they have written beside, so that old parts can go.
+    pub state_compacted_bytes: u64,
     /// Deliveries of this attempt that a committed claim had decided: acknowledged as decided, not processed again
     /// (ledger mode).
     pub already_decided: u64,
