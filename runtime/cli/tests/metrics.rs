@@ -221,6 +221,8 @@ fn holds_what_the_report_says(metrics: &Metrics, status: &Json) {
         ("checkpoint_last_id", "checkpoint"),
         ("job_attempts_total", "attempts"),
         ("open_checkpoint_records", "in_flight"),
+        ("state_size_bytes", "state_bytes"),
+        ("state_written_bytes_total", "state_written_bytes"),
         ("checkpoint_duration_seconds", "commits"),
         ("checkpoint_records", "commits"),
         ("checkpoint_payload_bytes", "commits"),

@@ -140,8 +140,6 @@ pub struct JobMetrics {
     pub fenced: u64,
     /// Failed attempts by kind of their error.
     pub failures: BTreeMap<String, u64>,
-    /// Size of the operators' state at the last checkpoint, in bytes; 0 for a stateless job.
-    pub state_bytes: u64,
     /// Locks and deliveries, over all source subtasks.
     pub source: SourceCounters,
     /// Records near the delivery limit that were given up before the broker would drop them.
@@ -163,7 +161,6 @@ impl Default for JobMetrics {
             aborted_transactions: 0,
             fenced: 0,
             failures: BTreeMap::new(),
-            state_bytes: 0,
             source: SourceCounters::default(),
             given_up: 0,
             partitions: Vec::new(),

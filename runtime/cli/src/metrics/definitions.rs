@@ -88,7 +88,11 @@ metrics! {
     Fenced: "sharestream_job_fenced_total", Counter, Job, [],
         "Attempts failed because a newer incarnation, or a broker, had fenced them";
     StateSize: "sharestream_state_size_bytes", Gauge, Job, [],
-        "Size of the operators' state at the last checkpoint, in bytes; 0 for a stateless job";
+        "Size of the operators' state in memory at the last checkpoint, in bytes; 0 for a stateless job";
+    StateWritten: "sharestream_state_written_bytes_total", Counter, Job, [],
+        "Changed state that committed checkpoints have written, in bytes";
+    StateCompacted: "sharestream_state_compacted_bytes_total", Counter, Job, [],
+        "State that committed checkpoints have written beside, so that old parts can go, in bytes";
 
     RecordsIn: "sharestream_records_in_total", Counter, Records, [],
         "Source records of committed checkpoints, bad ones included, gaps not";

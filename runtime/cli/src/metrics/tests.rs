@@ -23,8 +23,9 @@ fn facts() -> Facts {
     (status.in_flight, status.attempts, status.visible_failures) = (105, 106, 107);
     (status.already_decided, status.dropped_below_floor) = (108, 109);
     status.checkpoint = Some(CheckpointId(110));
+    (status.state_bytes, status.state_written_bytes, status.state_compacted_bytes) = (112, 128, 129);
     let metrics = &mut facts.metrics;
-    (metrics.fenced, metrics.state_bytes, metrics.decided_offsets) = (111, 112, 113);
+    (metrics.fenced, metrics.decided_offsets) = (111, 113);
     (metrics.manifest_bytes, metrics.aborted_transactions) = (114, 115);
     metrics.failures.insert("abort".to_owned(), 116);
     metrics.checkpoints.insert("rows", 117);
@@ -113,6 +114,8 @@ fn every_number_is_exported_under_its_own_name() {
         ("checkpoint_last_id", 110.0),
         ("job_fenced_total", 111.0),
         ("state_size_bytes", 112.0),
+        ("state_written_bytes_total", 128.0),
+        ("state_compacted_bytes_total", 129.0),
         ("checkpoint_decided_offsets_total", 113.0),
         ("checkpoint_manifest_bytes_total", 114.0),
         ("transactions_aborted_total", 115.0),

@@ -52,7 +52,7 @@ async fn figures_over_several_attempts_agree_with_the_status() {
     }
     assert_eq!(metrics.failures, BTreeMap::from([("abort".to_owned(), status.attempts - 1)]));
     assert!(metrics.aborted_transactions >= 2, "each failed attempt had an epoch open: {metrics:?}");
-    assert_eq!((metrics.fenced, metrics.state_bytes), (0, 0));
+    assert_eq!((metrics.fenced, status.state_bytes), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
