@@ -30,6 +30,7 @@ pub mod check;
 pub mod explore;
 mod loader;
 pub mod network;
+mod operators;
 mod panics;
 pub mod plan;
 pub mod planted_table;

@@ -41,6 +41,9 @@ pub struct Plan {
     pub ledger: Option<LedgerPlan>,
     /// Settings of the share group.
     pub group: GroupPlan,
+    /// What the job does beside filtering and rejecting.
+    #[serde(default)]
+    pub operators: OperatorsPlan,
     /// Replicas of the job.
     pub workers: Vec<WorkerPlan>,
     /// Tasks are shuffled.
@@ -69,6 +72,30 @@ impl Plan {
     pub fn has_outages(&self) -> bool {
         any(&self.faults, &Fault::is_outage)
     }
+}
+
+/// Where the job calls out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Calls {
+    /// Nowhere.
+    #[default]
+    None,
+    /// Before records become several rows: barriers pass calls that run.
+    Deferred,
+    /// Behind that: barriers wait.
+    Awaited,
+}
+
+/// What the job does beside filtering and rejecting.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorsPlan {
+    /// Where it calls out.
+    pub calls: Calls,
+    /// Rows leave the calls in order.
+    pub is_ordered: bool,
+    /// It keeps state. Then every replica has a store.
+    pub is_stateful: bool,
 }
 
 /// Settings of the share group.

@@ -12,12 +12,13 @@ use sharestream_base::Env;
 use sharestream_checkpoints::{CheckpointStore, JobKey};
 use sharestream_core::commit::{CommitStep, StepHook};
 use sharestream_core::{AttemptFactory, RestartOptions, Supervisor};
-use sharestream_core::{Job, JobBuilder, JobControl, JobId, JobOptions, JobReport};
+use sharestream_core::{Job, JobBuilder, JobControl, JobId, JobOptions, JobReport, Stream};
 use sharestream_kafka::formats::{Column, ColumnType, CsvFormat, Format};
 use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig, SinkKey};
 
 use crate::network::Host;
-use crate::plan::{Plan, WorkerPlan};
+use crate::operators::{self, CountById};
+use crate::plan::{Calls, OperatorsPlan, Plan, WorkerPlan};
 use crate::process::ProcessGate;
 use crate::traps::Traps;
 use crate::workload::{ByFate, DEAD_LETTERS, GROUP, JOB, OUTCOMES, OUTPUT, SOURCE};
@@ -69,6 +70,8 @@ impl Worker {
             instance: self.instance.clone(),
             objects: self.objects.clone(),
             hook: self.hook(),
+            operators: plan.operators.clone(),
+            env: self.env.clone(),
         };
         let supervisor = Supervisor::new(attempts, RestartOptions::default());
         Ok(supervisor.run(self.env, self.control).await?)
@@ -136,11 +139,33 @@ struct Attempts {
     instance: String,
     objects: Option<Arc<dyn ObjectStore>>,
     hook: StepHook,
+    operators: OperatorsPlan,
+    env: Env,
+}
+
+impl Attempts {
+    fn stream(&self, attempt: u64) -> Stream {
+        let OperatorsPlan { calls, is_ordered, is_stateful } = self.operators;
+        let mut stream = Stream::from_source(self.kafka.source_factory(), self.plan.parallelism);
+        if calls == Calls::Deferred {
+            stream = stream.async_map(operators::calls(&self.env, is_ordered));
+        }
+        stream = stream.operator(Arc::new(ByFate));
+        if calls == Calls::Awaited {
+            stream = stream.async_map(operators::calls(&self.env, is_ordered));
+        }
+        if is_stateful {
+            // Each attempt has another parallelism, so that state moves.
+            let parallelism = [1, 3, 2][usize::try_from(attempt % 3).unwrap_or(0)];
+            stream = stream.keyed(Arc::new(CountById), parallelism);
+        }
+        stream
+    }
 }
 
 #[async_trait]
 impl AttemptFactory for Attempts {
-    async fn build(&mut self, _attempt: u64) -> sharestream_core::Result<Job> {
+    async fn build(&mut self, attempt: u64) -> sharestream_core::Result<Job> {
         let store = match &self.objects {
             Some(objects) => {
                 Some(CheckpointStore::open(Arc::clone(objects), JobKey::new(JOB, &self.instance)).await?)
@@ -148,8 +173,7 @@ impl AttemptFactory for Attempts {
             None => None,
         };
         JobBuilder::new(JobId::new(JOB, &self.instance))
-            .source(self.kafka.source_factory(), self.plan.parallelism)
-            .operator(Arc::new(ByFate))
+            .stream(self.stream(attempt))
             .sink(self.kafka.sink_factory(), self.plan.parallelism)
             .commit(self.kafka.commit_protocol(Some(Arc::clone(&self.hook))))
             .checkpoints(store)

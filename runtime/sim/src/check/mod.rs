@@ -3,6 +3,7 @@
 //! | checker | rule |
 //! |---|---|
 //! | effects | G1, G2: every visible source record has its effects once, or exactly one dead letter |
+//! | state | G1, G2: what operators keep counts every record as often as the output shows it |
 //! | outcomes | G2, G4: committed outcomes decide every offset once, each effect in its own transaction |
 //! | outcomes | G4: incarnations commit in turn, none after its successor |
 //! | ledger | ledger mode: claims have keys of their own, and none commits after the mode or generation has changed |
@@ -40,6 +41,7 @@ mod ledger;
 mod logs;
 mod outcomes;
 mod reader;
+mod state;
 mod status;
 mod transactions;
 mod turns;
@@ -47,7 +49,9 @@ mod watch;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
+use object_store::ObjectStore;
 use serde::Serialize;
 use sharestream_client::Client;
 
@@ -67,6 +71,8 @@ pub enum Checker {
     Effects,
     /// Outcome records.
     Outcomes,
+    /// What operators keep.
+    State,
     /// Claims, floors and tombstones of ledger mode.
     Ledger,
     /// Records that the broker gave up.
@@ -100,6 +106,7 @@ impl fmt::Display for Checker {
         f.write_str(match self {
             Checker::Effects => "effects",
             Checker::Outcomes => "outcomes",
+            Checker::State => "state",
             Checker::Ledger => "ledger",
             Checker::Archived => "archived",
             Checker::Status => "status",
@@ -202,6 +209,8 @@ pub(crate) struct Witnesses {
     pub(crate) watch: Watch,
     /// Of the workers.
     pub(crate) statuses: StatusWatch,
+    /// Where they keep checkpoints.
+    pub(crate) objects: Arc<dyn ObjectStore>,
 }
 
 impl Counts {

@@ -13,7 +13,7 @@ use sharestream_kafka::outcome::{
 use super::effects::is_shown;
 use super::logs::{Logs, Writer};
 use super::watch::{Said, Watch};
-use super::{Checker, Counts, Finding, Place, Witnesses};
+use super::{Checker, Counts, Finding, Place, Witnesses, state};
 use crate::plan::Plan;
 use crate::workload::{DEAD_LETTERS, Fate as RecordFate, GROUP, OUTCOMES, OUTPUT, SOURCE};
 
@@ -42,6 +42,9 @@ pub(super) async fn check(
     let decided = decided_by(&committed, plan, witnesses.watch.generation(), &mut found);
     counts.decided = decided.decision_count();
     found.extend(effects_lie_inside(logs, &decided));
+    if plan.operators.is_stateful {
+        found.extend(state::check(&committed, logs, &witnesses.objects).await?);
+    }
     if !plan.at_least_once {
         found.extend(complete(logs, plan, &decided));
     }

@@ -7,7 +7,7 @@ use sharestream_core::commit::CommitStep;
 
 use super::ledger::make_ledger;
 use super::scenes::draw_scene;
-use super::{Fault, GroupPlan, MovedTopic, Plan, TimedFault, Way, WorkerPlan};
+use super::{Calls, Fault, GroupPlan, MovedTopic, OperatorsPlan, Plan, TimedFault, Way, WorkerPlan};
 
 /// Which faults a plan is about: some bugs need several faults of one kind, which a mix rarely has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +125,7 @@ impl Plan {
                 record_locks: dice.pick(&[100, 400, 2_000]),
                 read_committed: dice.chance(60),
             },
+            operators: OperatorsPlan::default(),
             workers,
             yields: dice.chance(75),
             faults: Vec::new(),
@@ -175,9 +176,21 @@ impl Plan {
             }
         }
         make_ledger(&mut plan);
+        draw_operators(&mut plan);
         plan.faults.sort_by_key(|fault| fault.at);
         plan
     }
+}
+
+/// Drawn apart, from dice of their own, so that they change nothing else of a plan.
+fn draw_operators(plan: &mut Plan) {
+    let dice = Dice::of(plan.seed, "operators");
+    let has_stores = plan.workers.iter().all(|worker| worker.has_store);
+    plan.operators = OperatorsPlan {
+        calls: dice.pick(&[Calls::None, Calls::None, Calls::Deferred, Calls::Awaited]),
+        is_ordered: dice.chance(30),
+        is_stateful: has_stores && dice.chance(60),
+    };
 }
 
 pub(super) fn millis(duration: Duration) -> u64 {

@@ -200,7 +200,9 @@ impl World {
         for finding in self.watch.look_last(self.nodes.cluster()) {
             self.find(finding);
         }
-        let witnesses = check::Witnesses { loaded, seen, watch: self.watch, statuses: self.statuses };
+        let objects = self.bucket.attach(Arc::default());
+        let witnesses =
+            check::Witnesses { loaded, seen, watch: self.watch, statuses: self.statuses, objects };
         let (findings, counts) = check::check(&client, &self.plan, &witnesses).await;
         self.findings.extend(findings);
         self.findings.extend(panics::seen().into_iter().map(Finding::panic));
