@@ -15,8 +15,6 @@ use crate::{Error, ErrorKind, Result};
 
 /// Epochs tried when others start at the same time, before giving up.
 const ACQUIRE_ATTEMPTS: u32 = 64;
-/// Older owner objects that are kept for people to read.
-const OWNERS_KEPT: usize = 16;
 
 /// Ownership of a (job, instance), as long as [`CheckpointStore::check_owner`] says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ impl CheckpointStore {
                 // Somebody with our name and our clock may have written the same bytes at the same moment: only
                 // one create can have answered, so an object found instead of written is never taken as ours.
                 Create::Written => {
-                    let surplus = owners.len().saturating_sub(OWNERS_KEPT);
+                    let surplus = owners.len().saturating_sub(self.owners_kept());
                     for old in &owners[..surplus] {
                         self.delete(&self.paths().owner(*old)).await?;
                     }
