@@ -11,7 +11,7 @@ use sharestream_base::planted::{Bug, is_planted};
 
 use crate::paths::owner_epoch;
 use crate::store::{CheckpointStore, Create};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, StoredOwner};
 
 /// Epochs tried when others start at the same time, before giving up.
 const ACQUIRE_ATTEMPTS: u32 = 64;
@@ -88,6 +88,17 @@ impl CheckpointStore {
                 Err(Error::new(ErrorKind::Corrupt, format!("{path}, which this process wrote, is gone")))
             }
         }
+    }
+
+    /// All owners that are kept, by epoch.
+    pub(crate) async fn stored_owners(&self) -> Result<Vec<StoredOwner>> {
+        let mut owners = Vec::new();
+        for epoch in self.owner_epochs().await? {
+            let record = self.owner_record(epoch).await?;
+            let acquired_ms = record.as_ref().map(|record| record.acquired_ms);
+            owners.push(StoredOwner { epoch, by: record.map(|record| record.by), acquired_ms });
+        }
+        Ok(owners)
     }
 
     /// Epochs of all owners, ascending.

@@ -61,6 +61,7 @@ mod error;
 mod fence;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod inspect;
 mod local;
 mod location;
 mod manifest;
@@ -73,6 +74,7 @@ mod types;
 
 pub use error::{Error, Result};
 pub use fence::Owner;
+pub use inspect::{Fault, InspectedCheckpoint, Inspection, StoredOwner};
 pub use local::LocalStore;
 pub use location::{OpenedStore, StoreLocation};
 pub use manifest::{DecidedOffsets, Manifest, OffsetDecision, OperatorSnapshot, SourceSnapshot};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use serde::{Deserialize, Serialize};
 use sharestream_base::planted::{Bug, is_planted};
 
@@ -164,7 +164,7 @@ impl CheckpointStore {
         Ok(found)
     }
 
-    fn check_identity(&self, found: &[u8]) -> Result<()> {
+    fn parse_identity(&self, found: &[u8]) -> Result<JobIdentity> {
         let path = self.describe(&Paths::job());
         let identity: JobIdentity = serde_json::from_slice(found).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("{path} is damaged: {error}")).with_source(error)
@@ -179,6 +179,11 @@ impl CheckpointStore {
                 ),
             ));
         }
+        Ok(identity)
+    }
+
+    fn check_identity(&self, found: &[u8]) -> Result<()> {
+        let identity = self.parse_identity(found)?;
         if identity.job != self.key.job {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -265,6 +270,49 @@ impl CheckpointStore {
         Ok((ManifestRef { name: name.to_owned(), sha256: codec::sha256_hex(&bytes) }, manifest))
     }
 
+    /// Name and size of every object in the manifest folder.
+    pub(crate) async fn manifest_sizes(&self) -> Result<Vec<(String, u64)>> {
+        let listed = self.list_objects(&self.paths.manifests()).await?;
+        let named =
+            listed.into_iter().filter_map(|meta| Some((meta.location.filename()?.to_owned(), meta.size)));
+        Ok(named.collect())
+    }
+
+    /// The hash in the note of a manifest's completion; `None` without a note.
+    pub(crate) async fn read_note(&self, name: &str) -> Result<Option<String>> {
+        let Some(note) = paths::completed_name(name) else { return Ok(None) };
+        let bytes = self.read(&self.paths.manifest(&note)).await?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+    }
+
+    pub(crate) async fn has_manifest(&self, name: &str) -> Result<bool> {
+        Ok(self.read(&self.paths.manifest(name)).await?.is_some())
+    }
+
+    /// The job that a place belongs to; `None` for an empty place. Errors: `Corrupt`, `Retry`, `InvalidInput`.
+    pub async fn job_of(opened: &OpenedStore) -> Result<Option<String>> {
+        let store = Self::unclaimed(opened, JobKey::new("-", "-"))?;
+        let Some(found) = store.read(&Paths::job()).await? else { return Ok(None) };
+        store.parse_identity(&found).map(|identity| Some(identity.job))
+    }
+
+    /// The instances of which something is stored in a place, sorted. Errors: `Retry`, `InvalidInput`.
+    pub async fn instances_of(opened: &OpenedStore) -> Result<Vec<String>> {
+        let store = Self::unclaimed(opened, JobKey::new("-", "-"))?;
+        let folder = Paths::instances();
+        let listed = store.objects.list_with_delimiter(Some(&folder)).await;
+        let listed = listed.map_err(|error| store.failed("list", &folder, error))?;
+        let mut names: Vec<String> = listed.common_prefixes.iter().filter_map(Paths::instance_name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Deletes a checkpoint that nobody needs, for good. The caller has asked [`crate::Inspection::needed`]: a job
+    /// whose last committed checkpoint is gone fails `Corrupt` at its next start. Errors: `Retry`, `InvalidInput`.
+    pub async fn remove(&self, checkpoint: &StoredCheckpoint) -> Result<()> {
+        self.delete_checkpoint(&checkpoint.name).await
+    }
+
     /// Deletes the objects of a checkpoint, the note of its completion first: a manifest without the note is judged
     /// by the outcome record, a note without its manifest would look like a lost one. Deleting twice is fine.
     pub(crate) async fn delete_checkpoint(&self, name: &str) -> Result<()> {
@@ -337,16 +385,15 @@ impl CheckpointStore {
 
     /// The objects below a folder, sorted by path.
     pub(crate) async fn list_paths(&self, folder: &Path) -> Result<Vec<Path>> {
-        let listed: Vec<_> = self
-            .objects
-            .list(Some(folder))
-            .map_ok(|meta| meta.location)
-            .try_collect()
-            .await
-            .map_err(|error| self.failed("list", folder, error))?;
-        let mut listed = listed;
-        listed.sort();
-        Ok(listed)
+        let listed = self.list_objects(folder).await?;
+        let mut paths: Vec<Path> = listed.into_iter().map(|meta| meta.location).collect();
+        paths.sort();
+        Ok(paths)
+    }
+
+    async fn list_objects(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
+        let listed = self.objects.list(Some(folder)).try_collect().await;
+        listed.map_err(|error| self.failed("list", folder, error))
     }
 
     /// Store and path, for errors.
