@@ -18,7 +18,8 @@ use crate::codec::MANIFEST_BYTES_MAX;
 use crate::location::{OpenedStore, Service};
 use crate::paths::{self, Paths, Suffix};
 use crate::{
-    Error, ErrorKind, JobKey, LocalStore, Manifest, ManifestRef, Result, StoredCheckpoint, StoredState, codec,
+    Error, ErrorKind, JobKey, LocalStore, Manifest, ManifestRef, Result, Retention, StoredCheckpoint,
+    StoredState, codec,
 };
 
 /// How often one create is tried before its answer counts as unknown.
@@ -35,6 +36,7 @@ pub struct CheckpointStore {
     key: JobKey,
     paths: Paths,
     owners_kept: usize,
+    retention: Option<Retention>,
 }
 
 impl fmt::Debug for CheckpointStore {
@@ -110,7 +112,8 @@ impl CheckpointStore {
         }
         let paths = Paths::new(&key.instance);
         let OpenedStore { objects, place, service } = opened.clone();
-        Ok(CheckpointStore { objects, place, service, key, paths, owners_kept: OWNERS_KEPT })
+        let (owners_kept, retention) = (OWNERS_KEPT, None);
+        Ok(CheckpointStore { objects, place, service, key, paths, owners_kept, retention })
     }
 
     /// Opens a folder of the local file system, created when missing, and synced before any write counts.
@@ -125,6 +128,19 @@ impl CheckpointStore {
     pub fn with_owners_kept(mut self, count: usize) -> Self {
         self.owners_kept = count;
         self
+    }
+
+    /// Lets each recovery delete the completed checkpoints that are too many. A job deletes them as it runs, now and then;
+    /// one that is started again and again for a few checkpoints would never come to it. Default: recovery deletes
+    /// none. Since 0.1.
+    #[must_use]
+    pub fn with_retention(mut self, retention: Retention) -> Self {
+        self.retention = Some(retention);
+        self
+    }
+
+    pub(crate) fn retention(&self) -> Option<Retention> {
+        self.retention
     }
 
     pub(crate) fn owners_kept(&self) -> usize {

@@ -19,7 +19,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
 use object_store::signer::Signer;
 use proxy::{Fault, Proxy};
-use server::{BUCKET, Server, location, options};
+use server::{BUCKET, PASSWORD, Server, options};
 use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::{Env, run_blocking};
 use sharestream_checkpoints::{
@@ -28,6 +28,17 @@ use sharestream_checkpoints::{
 
 fn key() -> JobKey {
     JobKey::new("flights", "main")
+}
+
+/// A store behind any port: the server's, or that of a proxy in front of it.
+fn location(port: u16, bucket: &str, prefix: &str) -> StoreLocation {
+    let url = format!("s3://{bucket}/{prefix}");
+    StoreLocation::parse(&url, std::path::Path::new(""), options(port, PASSWORD)).unwrap()
+}
+
+/// The store below `prefix`, as a job file would name it.
+fn location_at(server: &Server, prefix: &str) -> StoreLocation {
+    location(server.port(), BUCKET, prefix)
 }
 
 async fn open(location: &StoreLocation) -> Result<CheckpointStore> {
@@ -39,7 +50,7 @@ async fn open(location: &StoreLocation) -> Result<CheckpointStore> {
 async fn the_server_refuses_to_create_what_exists() {
     let Some(server) = Server::start().await else { return };
     let mut builder = AmazonS3Builder::new().with_bucket_name(BUCKET);
-    for (name, value) in options(server.port(), "sharestream-witness") {
+    for (name, value) in options(server.port(), PASSWORD) {
         builder = builder.with_config(name.parse().unwrap(), value);
     }
     let s3 = builder.build().unwrap();
@@ -65,14 +76,14 @@ async fn the_server_refuses_to_create_what_exists() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_holds_checkpoints() {
     let Some(server) = Server::start().await else { return };
-    let opened = server.location("conformance").open().await.unwrap();
+    let opened = location_at(&server, "conformance").open().await.unwrap();
     conformance::run(opened.objects().clone()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recovery_that_races_with_a_newer_owner_is_fenced() {
     let Some(server) = Server::start().await else { return };
-    let empty = async |name: &str| server.location(name).open().await.unwrap().objects().clone();
+    let empty = async |name: &str| location_at(&server, name).open().await.unwrap().objects().clone();
     races::a_pending_manifest_of_a_newer_owner_is_not_deleted(empty("race/1").await).await;
     races::commits_of_a_newer_owner_are_not_called_corrupt(empty("race/2").await).await;
     races::a_pending_manifest_that_a_newer_owner_deletes_meanwhile_is_not_called_corrupt(
@@ -202,7 +213,7 @@ async fn an_older_process_is_fenced_by_a_newer_one() {
     let mut older = start_contender(&server, "hold");
     let mut lines = BufReader::new(older.stdout.take().unwrap()).lines().map(|line| line.unwrap());
     assert_eq!(lines.find(|line| line.starts_with("held")).unwrap(), "held 1");
-    let store = open(&server.location("fenced")).await.unwrap();
+    let store = open(&location_at(&server, "fenced")).await.unwrap();
     let newer = store.acquire_ownership("the newer process", 2).await.unwrap();
     older.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let told = lines.next().unwrap();

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sharestream_base::{Clock, run_blocking};
-use sharestream_checkpoints::StoreLocation;
 use tempfile::TempDir;
 
 const USER: &str = "sharestream";
-const PASSWORD: &str = "sharestream-witness";
+/// With [`options`], what a client needs.
+pub(crate) const PASSWORD: &str = "sharestream-witness";
 /// The bucket that there is.
 pub(crate) const BUCKET: &str = "checkpoints";
 /// Longest wait for the server to begin.
@@ -93,17 +92,6 @@ impl Server {
         });
         exchange.await.unwrap()
     }
-
-    /// The store below `prefix`, as a job file would name it.
-    pub(crate) fn location(&self, prefix: &str) -> StoreLocation {
-        location(self.port, BUCKET, prefix)
-    }
-}
-
-/// A store behind any port: the server's, or that of a proxy in front of it.
-pub(crate) fn location(port: u16, bucket: &str, prefix: &str) -> StoreLocation {
-    let url = format!("s3://{bucket}/{prefix}");
-    StoreLocation::parse(&url, Path::new(""), options(port, PASSWORD)).unwrap()
 }
 
 /// The options that reach the server; `password` may be wrong.
