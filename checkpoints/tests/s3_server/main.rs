@@ -1,7 +1,7 @@
 //! Checkpoints in a real S3-compatible server: MinIO, over HTTP, in processes of its own and of ours.
 //!
 //! Needs MinIO (`SHARESTREAM_S3_SERVER` names the program). Without it the tests say so and pass, unless
-//! `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does. Why MinIO: `docs/adr/0018-checkpoints-in-buckets.md`.
+//! `SHARESTREAM_REQUIRE_WITNESSES` is set, as CI does. Why MinIO: `docs/adr/0020-checkpoints-in-buckets.md`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod proxy;

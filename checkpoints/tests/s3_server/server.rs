@@ -35,7 +35,7 @@ impl Server {
     /// Starts one; `None` without the program, which is a failure where witnesses are required.
     pub(crate) async fn start() -> Option<Server> {
         let Some(program) = std::env::var_os("SHARESTREAM_S3_SERVER") else {
-            let needs = "skipped: needs MinIO (SHARESTREAM_S3_SERVER names the program; README.md says how to build it)";
+            let needs = "skipped: needs MinIO (SHARESTREAM_S3_SERVER names the program; CONTRIBUTING.md says how to build it)";
             assert!(std::env::var_os("SHARESTREAM_REQUIRE_WITNESSES").is_none(), "{needs}");
             println!("{needs}");
             return None;

@@ -16,7 +16,7 @@ pub(crate) enum CheckpointCommand {
     /// Show one: its manifest, and what it decided in each source partition
     Show(CheckpointShowArgs),
     /// Check hashes, predecessors and owners, and against the outcome topic what is committed; changes nothing
-    Verify(CheckpointVerifyArgs),
+    Verify(Box<CheckpointVerifyArgs>),
     /// Delete checkpoints that nobody needs
     Delete(CheckpointDeleteArgs),
 }

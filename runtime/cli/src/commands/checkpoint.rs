@@ -24,7 +24,7 @@ pub(crate) async fn run(env: Env, command: CheckpointCommand) -> anyhow::Result<
     match command {
         CheckpointCommand::List(args) => list(&env, args).await,
         CheckpointCommand::Show(args) => show::run(&env, args).await,
-        CheckpointCommand::Verify(args) => verify::run(env, args).await,
+        CheckpointCommand::Verify(args) => verify::run(env, *args).await,
         CheckpointCommand::Delete(args) => delete::run(args).await,
     }
 }
