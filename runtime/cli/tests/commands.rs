@@ -5,6 +5,7 @@
 mod process;
 
 use std::path::Path;
+use std::process::Command;
 
 use process::Broker;
 
