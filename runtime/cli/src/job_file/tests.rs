@@ -419,20 +419,20 @@ fn checkpoints_are_kept_in_a_folder_or_a_bucket() {
 #[test]
 fn a_store_that_cannot_be_is_named_at_its_place() {
     for (text, place, expected) in [
-        ("store = \"s4://b/x\"", "job.toml:9:9", "has the unknown scheme 's4': use a folder"),
-        ("store = \"a\"\ndirectory = \"b\"", "job.toml:10:13", "say the same"),
-        ("retain = 0", "job.toml:9:10", "checkpoint.retain must be from 1 to 10000"),
-        ("[checkpoint.options]\nregion = \"x\"", "job.toml:9:13", "without a checkpoint.store"),
-        ("directory = \"a\"\n[checkpoint.options]\nregion = \"x\"", "job.toml:10:13", "is for buckets"),
+        ("store = \"s4://b/x\"", "job.toml:10:9", "has the unknown scheme 's4': use a folder"),
+        ("store = \"a\"\ndirectory = \"b\"", "job.toml:11:13", "say the same"),
+        ("retain = 0", "job.toml:10:10", "checkpoint.retain must be from 1 to 10000"),
+        ("[checkpoint.options]\nregion = \"x\"", "job.toml:10:13", "without a checkpoint.store"),
+        ("directory = \"a\"\n[checkpoint.options]\nregion = \"x\"", "job.toml:11:13", "is for buckets"),
         (
             "store = \"a\"\n[checkpoint.options]\nregion = \"x\"",
-            "job.toml:9:9",
+            "job.toml:10:9",
             "takes no options such as 'region'",
         ),
-        ("store = \"s3://b\"\n[checkpoint.options]\nregoin = \"x\"", "job.toml:9:9", "option 'regoin'"),
+        ("store = \"s3://b\"\n[checkpoint.options]\nregoin = \"x\"", "job.toml:10:9", "option 'regoin'"),
         (
             "store = \"s3://b\"\n[checkpoint.options]\nregion = 1.5",
-            "job.toml:11:10",
+            "job.toml:12:10",
             "must be a string, not a float",
         ),
     ] {
