@@ -11,8 +11,8 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 use crate::location::{Bucket, Service, invalid, not_built};
 use crate::{Error, Result};
 
-/// Longest time of one request and of one connect, where neither the environment nor an option says otherwise.
-const BOUNDS: [(&str, &str); 2] = [("timeout", "5s"), ("connect_timeout", "3s")];
+/// Longest time of one request, a part of an operator's state included, and of one connect, where neither the environment nor an option says otherwise.
+const BOUNDS: [(&str, &str); 2] = [("timeout", "10s"), ("connect_timeout", "3s")];
 
 /// Opens a client; nothing is contacted. Errors: `InvalidInput`, with what to set.
 pub(crate) fn open(bucket: &Bucket, options: &BTreeMap<String, String>) -> Result<Arc<dyn ObjectStore>> {

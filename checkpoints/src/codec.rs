@@ -16,9 +16,6 @@ use sha2::{Digest, Sha256};
 use crate::{Error, ErrorKind, Manifest, Result};
 
 const MAGIC: &str = "sharestream-manifest sha256=";
-/// Larger objects are not ours: a manifest is bounded by the outcome record that carries the same ranges.
-pub(crate) const MANIFEST_BYTES_MAX: usize = 64 << 20;
-
 /// SHA-256 as lower-case hex.
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
@@ -78,7 +75,9 @@ mod tests {
     use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
 
     use super::*;
-    use crate::{DecidedOffsets, JobKey, ManifestRef, OffsetDecision, OperatorSnapshot, SourceSnapshot};
+    use crate::{
+        DecidedOffsets, JobKey, OffsetDecision, OperatorSnapshot, SourceSnapshot, StatePart, StatePartKind,
+    };
 
     fn manifest() -> Manifest {
         let key = JobKey::new("flights", "pod-1");
@@ -94,8 +93,22 @@ mod tests {
                 DecidedOffsets { first: Offset(10), last: Offset(10), decision: OffsetDecision::Gap },
             ],
         });
-        let state = ManifestRef { name: "count-0".to_owned(), sha256: sha256_hex(b"state") };
-        manifest.operators.push(OperatorSnapshot { operator: "count".to_owned(), subtask: 0, state });
+        let part = StatePart {
+            name: "count-0".to_owned(),
+            sha256: sha256_hex(b"state"),
+            bytes: 5,
+            rows: 1,
+            kind: StatePartKind::Base,
+            checkpoint: CheckpointId(7),
+            first_group: 0,
+            last_group: 127,
+        };
+        manifest.operators.push(OperatorSnapshot {
+            operator: "count".to_owned(),
+            state_version: 1,
+            key_groups: 128,
+            parts: vec![part],
+        });
         manifest
     }
 
@@ -123,35 +136,49 @@ mod tests {
     }
 
     #[test]
-    fn the_second_format_stays_readable_and_is_what_is_written() {
+    fn the_second_format_stays_readable() {
         let body = concat!(
             r#"{"format_version":2,"job":"flights","instance":"pod-1","job_epoch":3,"checkpoint":8,"#,
             r#""predecessor":6,"transactional_id":"flights/pod-1/0","#,
             r#""outcome_topic_id":"AAAAAAAAAAAAAAAAAAAABQ","sources":[{"topic":"flights","#,
             r#""topic_id":"AAAAAAAAAAAAAAAAAAAAAA","partition":2,"decided":[[0,9,"accept"],[10,10,"gap"]]}],"#,
-            r#""operators":[{"operator":"count","subtask":0,"state":{"name":"count-0","sha256":"#,
-            r#""53f8fa6c5bb64e6fb1c7c2dd5c9ac36c4f39fc3ef2c3fbbc0fba6d3ee0cd6a01"}}],"created_ms":17}"#,
+            r#""operators":[],"created_ms":17}"#,
             "\n"
         );
         let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
         let read = decode("m", bytes.as_bytes()).unwrap();
         assert_eq!(read.outcome_topic_id, Some(TopicId(uuid::Uuid::from_u128(5))));
+    }
+
+    #[test]
+    fn the_third_format_stays_readable_and_is_what_is_written() {
+        let body = concat!(
+            r#"{"format_version":3,"job":"flights","instance":"pod-1","job_epoch":3,"checkpoint":8,"#,
+            r#""predecessor":6,"transactional_id":null,"sources":[],"operators":[{"operator":"count","#,
+            r#""state_version":1,"key_groups":128,"parts":[{"name":"count-0","sha256":"#,
+            r#""53f8fa6c5bb64e6fb1c7c2dd5c9ac36c4f39fc3ef2c3fbbc0fba6d3ee0cd6a01","bytes":5,"rows":1,"#,
+            r#""kind":"base","checkpoint":7,"first_group":0,"last_group":127}]}],"created_ms":17}"#,
+            "\n"
+        );
+        let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
+        let read = decode("m", bytes.as_bytes()).unwrap();
+        assert_eq!(read.operators[0].parts[0].checkpoint, CheckpointId(7));
         assert_eq!(encode(&read).unwrap(), bytes.as_bytes());
     }
 
     #[test]
     fn a_newer_format_is_named_and_not_called_damage() {
-        let body = b"{\"format_version\":3,\"job\":{}}\n";
+        let body = b"{\"format_version\":4,\"job\":{}}\n";
         let mut bytes = format!("{MAGIC}{}\n", sha256_hex(body)).into_bytes();
         bytes.extend_from_slice(body);
         let error = decode("m", &bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("format version 3"), "{error}");
+        assert!(error.to_string().contains("format version 4"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn any_changed_or_missing_byte_is_corrupt_and_names_the_object(at in 0usize..600, flip in 1u8..=255) {
+        fn any_changed_or_missing_byte_is_corrupt_and_names_the_object(at in 0usize..800, flip in 1u8..=255) {
             let mut bytes = encode(&manifest()).unwrap();
             let at = at % bytes.len();
             let mut cut = bytes.clone();

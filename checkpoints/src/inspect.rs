@@ -3,11 +3,13 @@
 //! Nothing here takes ownership or writes, so a running job is not disturbed; what it does meanwhile may show as a
 //! checkpoint that was listed and is gone.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use sharestream_base::ids::{CheckpointId, JobEpoch};
 
 use crate::decide::{self, Content, Facts, Outcomes, RecoveryDecision, StoredManifest};
 use crate::store::CheckpointStore;
-use crate::{Error, ErrorKind, Manifest, ManifestRef, Result, StoredCheckpoint, StoredState};
+use crate::{Error, ErrorKind, Manifest, ManifestRef, Result, StatePart, StoredCheckpoint, StoredState};
 
 /// An owner object. The highest epoch owns the instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub struct StoredOwner {
 pub struct InspectedCheckpoint {
     /// As listed.
     pub stored: StoredCheckpoint,
-    /// Bytes of its objects: the manifest and the note of its completion.
+    /// Bytes of its own objects: the manifest and the note of its completion.
     pub bytes: u64,
     /// The manifest, whole and with the right name; else why not.
     pub manifest: std::result::Result<(ManifestRef, Manifest), String>,
@@ -40,6 +42,8 @@ pub struct Inspection {
     pub owners: Vec<StoredOwner>,
     /// By id, then by job epoch.
     pub checkpoints: Vec<InspectedCheckpoint>,
+    /// Bytes of each part of operators' state that is stored, by name.
+    pub state_parts: BTreeMap<String, u64>,
 }
 
 /// Something that contradicts itself or something else in the store.
@@ -49,6 +53,14 @@ pub struct Fault {
     pub checkpoint: Option<CheckpointId>,
     /// What is wrong, in a sentence.
     pub what: String,
+}
+
+impl InspectedCheckpoint {
+    /// Bytes of the state that its manifest names, much of which other checkpoints name as well.
+    pub fn state_bytes(&self) -> u64 {
+        let operators = self.manifest.iter().flat_map(|(_, manifest)| &manifest.operators);
+        operators.flat_map(|operator| &operator.parts).map(|part| part.bytes).sum()
+    }
 }
 
 impl Inspection {
@@ -73,7 +85,37 @@ impl Inspection {
             let bytes = sizes.iter().filter(|(name, _)| name.starts_with(stem)).map(|(_, size)| size).sum();
             checkpoints.push(InspectedCheckpoint { stored, bytes, manifest, noted_sha256 });
         }
-        Ok(Inspection { owners, checkpoints })
+        // Last, so that the parts of every manifest that was read are there, or were let go together with it.
+        let state_parts = store.state_sizes().await?.into_iter().collect();
+        Ok(Inspection { owners, checkpoints, state_parts })
+    }
+
+    /// Reads every part of state that a manifest names, and checks its hash. Errors: `Retry`, `InvalidInput`.
+    pub async fn state_faults(&self, store: &CheckpointStore) -> Result<Vec<Fault>> {
+        let mut faults = Vec::new();
+        let mut read = BTreeSet::new();
+        for (checkpoint, part) in self.named_parts() {
+            if !self.state_parts.contains_key(&part.name) || !read.insert(&part.name) {
+                continue;
+            }
+            match store.read_state(part).await {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    faults.push(Fault { checkpoint: Some(checkpoint), what: error.to_string() });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(faults)
+    }
+
+    fn named_parts(&self) -> impl Iterator<Item = (CheckpointId, &StatePart)> {
+        let intact =
+            self.checkpoints.iter().filter_map(|one| Some((one.stored.id, &one.manifest.as_ref().ok()?.1)));
+        intact.flat_map(|(id, manifest)| {
+            let parts = manifest.operators.iter().flat_map(|operator| &operator.parts);
+            parts.map(move |part| (id, part))
+        })
     }
 
     /// The newest completed checkpoint.
@@ -102,6 +144,16 @@ impl Inspection {
                     manifest.check_ranges().into_iter().for_each(&mut fault);
                 }
             }
+        }
+        for (checkpoint, part) in self.named_parts() {
+            let what = match self.state_parts.get(&part.name) {
+                Some(bytes) if *bytes == part.bytes => continue,
+                Some(bytes) => {
+                    format!("state {} has {bytes} bytes, its manifest says {}", part.name, part.bytes)
+                }
+                None => format!("state {} is missing", part.name),
+            };
+            faults.push(Fault { checkpoint: Some(checkpoint), what });
         }
         self.check_owners(&mut faults);
         self.check_chain(&mut faults);

@@ -7,6 +7,7 @@
 //! instances/<instance>/owners/<epoch>              who owns the instance: the highest epoch does
 //! instances/<instance>/manifests/<id>-<epoch>.pending     the manifest, written before its outcome is decided
 //! instances/<instance>/manifests/<id>-<epoch>.completed   its outcome is known to be: committed
+//! instances/<instance>/state/<id>-<epoch>-...arrow        parts of operators' state, which manifests name
 //! ```
 //!
 //! Every object is written once and never changed (create-if-absent), so no store needs compare-and-set. An answer
@@ -17,8 +18,7 @@
 //! [`decide::decide`] turns it and the stored objects into what to restore, complete and delete (DESIGN section 2,
 //! Recovery). Recovery restores exactly the last committed checkpoint or fails `Corrupt`, never an older one.
 //!
-//! What this crate is not: a place for operator state itself (manifests have room for references to it), nor a
-//! user of Kafka.
+//! What this crate is not: a user of Kafka, nor does it know what the state of an operator means.
 //!
 //! | Feature | Meaning |
 //! | --- | --- |
@@ -69,6 +69,7 @@ mod paths;
 mod publish;
 mod recover;
 mod retention;
+mod state;
 mod store;
 mod types;
 
@@ -77,10 +78,11 @@ pub use fence::Owner;
 pub use inspect::{Fault, InspectedCheckpoint, Inspection, StoredOwner};
 pub use local::LocalStore;
 pub use location::{OpenedStore, StoreLocation};
-pub use manifest::{DecidedOffsets, Manifest, OffsetDecision, OperatorSnapshot, SourceSnapshot};
+pub use manifest::{DecidedOffsets, Manifest, OffsetDecision, SourceSnapshot};
 pub use publish::PublishedCheckpoint;
 pub use recover::{Recovered, Recovery};
 pub use retention::Retention;
 pub use sharestream_base::ErrorKind;
+pub use state::{OperatorSnapshot, StatePart, StatePartKind, StatePartPlace};
 pub use store::CheckpointStore;
 pub use types::{CommitPermit, JobKey, ManifestRef, StoredCheckpoint, StoredState};

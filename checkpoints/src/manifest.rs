@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
 
-use crate::{JobKey, ManifestRef};
+use crate::{JobKey, OperatorSnapshot};
 
 /// One checkpoint: what was decided since its predecessor, and the state after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,21 +91,10 @@ pub enum OffsetDecision {
     Gap,
 }
 
-/// State of one subtask of an operator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OperatorSnapshot {
-    /// Name of the operator in the graph.
-    pub operator: String,
-    /// Subtask, from 0.
-    pub subtask: u32,
-    /// Object that holds the state.
-    pub state: ManifestRef,
-}
-
 impl Manifest {
-    /// Version that this code writes; it reads this one and all before it. Version 2 added the outcome topic's id.
-    pub const FORMAT_VERSION: u32 = 2;
+    /// Version that this code writes; it reads this one and all before it. Version 2 added the
+    /// outcome topic's id, version 3 the state of operators.
+    pub const FORMAT_VERSION: u32 = 3;
 
     /// A manifest without decisions or state.
     pub fn new(

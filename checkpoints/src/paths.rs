@@ -47,6 +47,15 @@ impl Paths {
         self.instance.clone().join("manifests")
     }
 
+    pub(crate) fn state_folder(&self) -> Path {
+        self.instance.clone().join("state")
+    }
+
+    /// The object named `name` in the state folder.
+    pub(crate) fn state(&self, name: &str) -> Path {
+        self.state_folder().join(name)
+    }
+
     /// The object named `name` in the manifest folder.
     pub(crate) fn manifest(&self, name: &str) -> Path {
         self.manifests().join(name)
@@ -67,6 +76,25 @@ pub(crate) fn pending_name(id: CheckpointId, epoch: JobEpoch) -> String {
 pub(crate) fn completed_name(pending: &str) -> Option<String> {
     let (id, epoch, suffix) = parse_name(pending)?;
     matches!(suffix, Suffix::Pending).then(|| format!("{:020}-{:020}{COMPLETED}", id.0, epoch.0))
+}
+
+/// Name of a part of an operator's state: holds id and job epoch, as a manifest's does.
+pub(crate) fn state_name(
+    id: CheckpointId,
+    epoch: JobEpoch,
+    operator: &str,
+    subtask: usize,
+    number: usize,
+) -> String {
+    format!("{:020}-{:020}-{operator}-{subtask}-{number}.arrow", id.0, epoch.0)
+}
+
+/// Checkpoint and job epoch of a part of state; `None` for a foreign file.
+pub(crate) fn state_checkpoint(name: &str) -> Option<(CheckpointId, JobEpoch)> {
+    let mut pieces = name.strip_suffix(".arrow")?.splitn(3, '-');
+    let (id, epoch) = (padded(pieces.next()?)?, padded(pieces.next()?)?);
+    pieces.next()?;
+    Some((CheckpointId(id), JobEpoch(epoch)))
 }
 
 /// Which of the two objects of a checkpoint a name is.

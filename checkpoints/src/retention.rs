@@ -49,6 +49,8 @@ impl Retention {
         for name in &surplus {
             store.delete_checkpoint(name).await?;
         }
+        let part_count = store.delete_unnamed_state(needed).await?;
+        tracing::debug!(checkpoints = surplus.len(), parts = part_count, "retention");
         Ok(surplus.len())
     }
 }

@@ -14,7 +14,6 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 use serde::{Deserialize, Serialize};
 use sharestream_base::planted::{Bug, is_planted};
 
-use crate::codec::MANIFEST_BYTES_MAX;
 use crate::location::{OpenedStore, Service};
 use crate::paths::{self, Paths, Suffix};
 use crate::{
@@ -24,6 +23,10 @@ use crate::{
 
 /// How often one create is tried before its answer counts as unknown.
 const CREATE_ATTEMPTS: u32 = 3;
+
+/// Larger objects are not ours: a manifest is bounded by the outcome record that carries the same ranges, and a part of
+/// state by what its writer puts into one.
+const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
 /// Checkpoints of one (job, instance). Cheap to clone.
 #[derive(Clone)]
@@ -288,7 +291,16 @@ impl CheckpointStore {
 
     /// Name and size of every object in the manifest folder.
     pub(crate) async fn manifest_sizes(&self) -> Result<Vec<(String, u64)>> {
-        let listed = self.list_objects(&self.paths.manifests()).await?;
+        self.sizes(&self.paths.manifests()).await
+    }
+
+    /// Name and size of every part of operators' state.
+    pub(crate) async fn state_sizes(&self) -> Result<Vec<(String, u64)>> {
+        self.sizes(&self.paths.state_folder()).await
+    }
+
+    async fn sizes(&self, folder: &Path) -> Result<Vec<(String, u64)>> {
+        let listed = self.list_objects(folder).await?;
         let named =
             listed.into_iter().filter_map(|meta| Some((meta.location.filename()?.to_owned(), meta.size)));
         Ok(named.collect())
@@ -391,7 +403,7 @@ impl CheckpointStore {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(self.failed("read", path, error)),
         };
-        if found.meta.size > MANIFEST_BYTES_MAX as u64 {
+        if found.meta.size > OBJECT_BYTES_MAX {
             let context =
                 format!("{} has {} bytes, too many to be ours", self.describe(path), found.meta.size);
             return Err(Error::new(ErrorKind::Corrupt, context));

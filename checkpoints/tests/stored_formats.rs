@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
 use sharestream_checkpoints::decide::{LastCommitted, Outcomes};
 use sharestream_checkpoints::{
-    CheckpointStore, DecidedOffsets, ErrorKind, JobKey, Manifest, ManifestRef, OffsetDecision, Recovery,
-    SourceSnapshot, StoredState,
+    CheckpointStore, DecidedOffsets, ErrorKind, Inspection, JobKey, Manifest, ManifestRef, OffsetDecision,
+    OperatorSnapshot, Owner, Recovery, SourceSnapshot, StatePart, StatePartKind, StatePartPlace, StoredState,
 };
 
 fn formats() -> PathBuf {
@@ -46,7 +46,41 @@ fn expected(version: u32, id: u64) -> Manifest {
             range(first + 20, first + 21, OffsetDecision::Reject),
         ],
     });
+    if version >= 3 {
+        let content = state_of(id);
+        let part = StatePart {
+            name: format!("{id:020}-{:020}-count-0-0.arrow", 1),
+            sha256: sha256_of_state(id).to_owned(),
+            bytes: content.len() as u64,
+            rows: 1,
+            kind: StatePartKind::Base,
+            checkpoint: CheckpointId(id),
+            first_group: 0,
+            last_group: 127,
+        };
+        let (operator, parts) = ("count".to_owned(), vec![part]);
+        manifest.operators.push(OperatorSnapshot { operator, state_version: 1, key_groups: 128, parts });
+    }
     manifest
+}
+
+fn state_of(id: u64) -> String {
+    format!("state of checkpoint {id}")
+}
+
+fn sha256_of_state(id: u64) -> &'static str {
+    [
+        "9329c8e030f5bd1611fe4226f5b694f685d9a06e80ac0f65b8428f670a06e949",
+        "08c57242c6d9aa1973a4d27f8e21868e5880ff0c8736c7e812de366bf5df1eef",
+    ][usize::try_from(id).unwrap() - 1]
+}
+
+async fn write_state(store: &CheckpointStore, owner: &Owner, id: u64) {
+    let place = StatePartPlace { checkpoint: CheckpointId(id), operator: "count", subtask: 0, number: 0 };
+    let (name, sha256) = store.write_state(owner, place, state_of(id).into()).await.unwrap();
+    let manifest = expected(Manifest::FORMAT_VERSION, id);
+    let part = &manifest.operators[0].parts[0];
+    assert_eq!((name, sha256), (part.name.clone(), part.sha256.clone()));
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -88,7 +122,12 @@ async fn a_folder_of_every_format_is_recovered_from() {
             highest_seen: Some(CheckpointId(2)),
         };
         let recovered = recovery.finish(&store, &owner, outcomes).await.unwrap();
-        assert_eq!(recovered.restored.unwrap().1, expected(version, 1), "v{version}");
+        let restored = recovered.restored.unwrap().1;
+        assert_eq!(restored, expected(version, 1), "v{version}");
+        for part in restored.operators.iter().flat_map(|operator| &operator.parts) {
+            assert_eq!(store.read_state(part).await.unwrap(), state_of(1), "v{version}");
+        }
+        assert_eq!(Inspection::of(&store).await.unwrap().faults(), [], "v{version}");
         assert_eq!(recovered.next_checkpoint, CheckpointId(3), "v{version}");
     }
 }
@@ -114,8 +153,10 @@ async fn the_folder_of_this_format_is_written() {
     assert!(!folder.exists(), "{} is there and stays as it is", folder.display());
     let store = CheckpointStore::local(&folder, key()).await.unwrap();
     let owner = store.acquire_ownership("host-a process 17", 1_767_225_600_000).await.unwrap();
+    write_state(&store, &owner, 1).await;
     let published =
         store.publish_pending(&owner, &expected(Manifest::FORMAT_VERSION, 1)).await.unwrap().manifest_ref;
     store.complete(&owner, &published).await.unwrap();
+    write_state(&store, &owner, 2).await;
     store.publish_pending(&owner, &expected(Manifest::FORMAT_VERSION, 2)).await.unwrap();
 }

@@ -2,7 +2,10 @@ use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
 
 use super::*;
 use crate::decide::LastCommitted;
-use crate::{DecidedOffsets, JobKey, OffsetDecision, Owner, SourceSnapshot, StoreLocation};
+use crate::{
+    DecidedOffsets, JobKey, OffsetDecision, OperatorSnapshot, Owner, SourceSnapshot, StatePartKind,
+    StatePartPlace, StoreLocation,
+};
 
 struct World {
     folder: tempfile::TempDir,
@@ -151,6 +154,44 @@ async fn deleted_owners_are_found() {
     let faults = world.faults().await;
     assert_eq!(faults.len(), 4, "at each checkpoint");
     assert!(faults.iter().all(|(_, what)| what.contains("owner objects were deleted")), "{faults:?}");
+}
+
+#[tokio::test]
+async fn state_that_is_missing_or_damaged_is_found() {
+    let world = World::new().await;
+    let mut manifest =
+        Manifest::new(world.store.key(), world.owner.epoch, CheckpointId(5), Some(CheckpointId(3)), 1);
+    let mut parts = Vec::new();
+    for number in 0..3 {
+        let place = StatePartPlace { checkpoint: CheckpointId(5), operator: "count", subtask: 0, number };
+        let (name, sha256) = world.store.write_state(&world.owner, place, "state".into()).await.unwrap();
+        let (kind, checkpoint) = (StatePartKind::Base, CheckpointId(5));
+        let (first_group, last_group) = (0, 127);
+        parts.push(StatePart { name, sha256, bytes: 5, rows: 1, kind, checkpoint, first_group, last_group });
+    }
+    let names: Vec<String> = parts.iter().map(|part| part.name.clone()).collect();
+    manifest.operators.push(OperatorSnapshot {
+        operator: "count".to_owned(),
+        state_version: 1,
+        key_groups: 128,
+        parts,
+    });
+    world.store.publish_pending(&world.owner, &manifest).await.unwrap();
+    let seen = world.inspect().await;
+    assert_eq!((seen.faults(), seen.state_faults(&world.store).await.unwrap()), (vec![], vec![]));
+    assert_eq!(seen.find("5").unwrap().state_bytes(), 15);
+
+    let state = |number: usize| world.path("state").join(&names[number]);
+    std::fs::remove_file(state(0)).unwrap();
+    std::fs::write(state(1), "longer than before").unwrap();
+    std::fs::write(state(2), "stale").unwrap();
+    let seen = world.inspect().await;
+    let faults: Vec<String> = seen.faults().into_iter().map(|fault| fault.what).collect();
+    assert!(faults[0].contains("is missing") && faults[1].contains("has 18 bytes"), "{faults:?}");
+    assert_eq!(faults.len(), 2, "{faults:?}");
+    let damaged = seen.state_faults(&world.store).await.unwrap();
+    assert_eq!(damaged.len(), 2, "each part that is there is read: {damaged:?}");
+    assert!(damaged.iter().all(|fault| fault.what.contains("its hash is not")), "{damaged:?}");
 }
 
 #[tokio::test]

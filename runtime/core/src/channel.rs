@@ -194,6 +194,7 @@ mod tests {
     use sharestream_base::{Clock, OwnedTask, Spawner, TaskKind};
 
     use super::*;
+    use crate::element::Barrier;
 
     fn batch(rows: i64) -> StreamElement {
         let schema = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, false)]));
@@ -217,7 +218,8 @@ mod tests {
             sender.send(batch(6)).await.unwrap();
             sender.send(batch(4)).await.unwrap();
             assert!(waits(&mut sender, batch(1)).await, "{bounds:?}");
-            sender.send(StreamElement::Barrier(CheckpointId(1))).await.unwrap();
+            let barrier = Barrier { checkpoint: CheckpointId(1), waits_until: None };
+            sender.send(StreamElement::Barrier(barrier)).await.unwrap();
             receive(&mut receiver).await.unwrap();
             sender.send(batch(6)).await.unwrap();
             assert!(waits(&mut sender, batch(1)).await, "{bounds:?}");

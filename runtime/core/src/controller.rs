@@ -39,7 +39,7 @@ pub(crate) struct Load {
     pub(crate) byte_count: u64,
     /// The fullest lock window.
     pub(crate) window_fill: f64,
-    /// Every source has run dry.
+    /// Every source has run dry, and no calls run that would bring more.
     pub(crate) is_idle: bool,
     /// When the oldest record (or gap) since the last barrier was handed on; `None` when there is none.
     pub(crate) oldest_at: Option<Instant>,
@@ -47,6 +47,10 @@ pub(crate) struct Load {
     pub(crate) already_decided: u64,
     /// The same below the floor.
     pub(crate) below_floor: u64,
+    /// Every source has run dry.
+    pub(crate) are_sources_dry: bool,
+    /// Calls to the outside run or wait: what they bring belongs to this epoch or to a later one.
+    pub(crate) has_calls: bool,
     /// An earlier epoch is sealed and not yet committed.
     pub(crate) is_committing: bool,
 }

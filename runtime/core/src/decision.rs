@@ -131,6 +131,36 @@ impl Decisions {
         })
     }
 
+    /// Takes the decided parts of `first..=last` out, in order. Cost: as [`Decisions::within`], and as much again.
+    pub fn take_within(
+        &mut self,
+        partition: SourcePartition,
+        first: Offset,
+        last: Offset,
+    ) -> Vec<DecidedRange> {
+        let parts: Vec<DecidedRange> = self.within(partition, first, last).collect();
+        let Some(ranges) = self.partitions.get_mut(&partition) else { return parts };
+        for part in &parts {
+            // The range that holds the part begins with it or before it.
+            let Some((start, (end, decision))) =
+                ranges.range(..=part.first).next_back().map(|(start, held)| (*start, *held))
+            else {
+                continue;
+            };
+            ranges.remove(&start);
+            if start < part.first {
+                ranges.insert(start, (part.first.plus(-1), decision));
+            }
+            if end > part.last {
+                ranges.insert(part.last.next(), (end, decision));
+            }
+        }
+        if ranges.is_empty() {
+            self.partitions.remove(&partition);
+        }
+        parts
+    }
+
     /// Forgets what is decided below `end`: a range that sticks out keeps the rest of it.
     pub fn forget_below(&mut self, partition: SourcePartition, end: Offset) {
         let Some(ranges) = self.partitions.get_mut(&partition) else { return };

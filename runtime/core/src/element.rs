@@ -1,6 +1,7 @@
 //! What flows between tasks.
 
 use arrow_array::RecordBatch;
+use sharestream_base::Instant;
 use sharestream_base::ids::CheckpointId;
 
 /// One element of a channel.
@@ -10,8 +11,18 @@ pub enum StreamElement {
     Batch(RecordBatch),
     /// Rows that became dead letters; schema [`crate::coordinates::rejected_schema`]. Operators pass it on.
     Rejected(RecordBatch),
-    /// Everything before it belongs to this checkpoint, everything behind it to the next.
-    Barrier(CheckpointId),
+    /// Everything before it belongs to its checkpoint, everything behind it to the next.
+    Barrier(Barrier),
     /// Nothing comes after it.
     End,
+}
+
+/// A barrier on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// The checkpoint that it closes.
+    pub checkpoint: CheckpointId,
+    /// Until when calls that run are waited for before they are deferred to a later checkpoint; `None`: they are
+    /// deferred at once. The last barrier of a job waits, because no checkpoint follows.
+    pub waits_until: Option<Instant>,
 }

@@ -42,6 +42,7 @@
 //! }
 //! ```
 
+pub mod async_map;
 mod barrier;
 mod channel;
 pub mod commit;
@@ -57,15 +58,18 @@ pub mod operator;
 mod options;
 pub mod sink;
 pub mod source;
+pub mod state;
 mod status;
 mod supervisor;
 mod task;
 
 pub use commit::StepHook;
 pub use error::{Error, Result};
-pub use graph::{JobBuilder, JobId};
+pub use graph::{JobBuilder, JobId, Stream};
 pub use job::Job;
 pub use options::JobOptions;
 pub use sharestream_base::ErrorKind;
-pub use status::{JobControl, JobEnd, JobReport, JobState, JobStatus, Quantiles};
+pub use status::{
+    BoundBy, CallStatus, JobControl, JobEnd, JobReport, JobState, JobStatus, Quantiles, RecordInWork,
+};
 pub use supervisor::{AttemptFactory, RestartOptions, Supervisor};

@@ -1,9 +1,10 @@
 //! Row transforms.
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, SchemaRef};
 
-use crate::Result;
+use crate::state::KeyedState;
+use crate::{Error, ErrorKind, Result};
 
 /// What an operator made of one batch.
 #[derive(Debug, Default)]
@@ -12,6 +13,15 @@ pub struct OperatorOutput {
     pub rows: Option<RecordBatch>,
     /// Rows that the operator rejects, one by one; schema [`crate::coordinates::rejected_schema`].
     pub rejected: Option<RecordBatch>,
+}
+
+/// How many rows an operator makes of one source record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowsPerRecord {
+    /// None or one: a projection, a filter.
+    AtMostOne,
+    /// Any number: barriers wait for calls of an [`AsyncMap`](crate::async_map::AsyncMap) behind it.
+    Many,
 }
 
 /// A stateless transform of one subtask.
@@ -29,6 +39,51 @@ pub trait OperatorFactory: Send + Sync {
     fn name(&self) -> &str;
     /// Checks the input schema (hidden columns at the end) and gives the output schema (likewise).
     fn output_schema(&self, input: SchemaRef) -> Result<SchemaRef>;
+    /// What it promises about rows of one record; the default is the one that is always right.
+    fn rows_per_record(&self) -> RowsPerRecord {
+        RowsPerRecord::Many
+    }
     /// The operator of one subtask.
     fn create(&self, subtask: usize) -> Result<Box<dyn Operator>>;
+}
+
+/// A transform of one subtask that keeps state by key.
+///
+/// The state is part of every checkpoint: after a crash the job goes on with the state of the last committed one, and
+/// every record counts in it exactly once. Rows of one key all come to one subtask.
+pub trait KeyedOperator: Send {
+    /// Transforms one batch of input `input` (from 0). As [`Operator::process`], and reads and writes `state`.
+    fn process(&mut self, input: usize, batch: RecordBatch, state: &mut KeyedState)
+    -> Result<OperatorOutput>;
+}
+
+/// Makes one keyed operator for each subtask.
+pub trait KeyedOperatorFactory: Send + Sync {
+    /// Name for logs and status.
+    fn name(&self) -> &str;
+    /// Id under which checkpoints keep the state: letters, digits, '.', '_' and '-', of its own within the job. It must not
+    /// change from start to start.
+    fn id(&self) -> &str;
+    /// Names of the key columns of input `input`. The types must be the same for all inputs.
+    fn key_columns(&self, input: usize) -> Vec<String>;
+    /// The columns that are kept for each key.
+    fn state_fields(&self) -> Vec<FieldRef>;
+    /// Version of what is kept. A checkpoint with another one is read through [`KeyedOperatorFactory::upgrade_state`].
+    fn state_version(&self) -> u32 {
+        1
+    }
+    /// Values of version `from` as values of this version. Refused by default.
+    fn upgrade_state(&self, from: u32, values: RecordBatch) -> Result<RecordBatch> {
+        let _not_read = values;
+        let context = format!(
+            "operator {} keeps state of version {}, the checkpoint has version {from}, and there is no upgrade",
+            self.id(),
+            self.state_version()
+        );
+        Err(Error::new(ErrorKind::InvalidInput, context))
+    }
+    /// Checks the input schemas (hidden columns at the end) and gives the output schema (likewise).
+    fn output_schema(&self, inputs: &[SchemaRef]) -> Result<SchemaRef>;
+    /// The operator of one subtask.
+    fn create(&self, subtask: usize) -> Result<Box<dyn KeyedOperator>>;
 }

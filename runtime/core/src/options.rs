@@ -45,6 +45,9 @@ pub struct JobOptions {
     pub close_deadline: Duration,
     /// Completed checkpoints that the store keeps. Default 3; at least 1. Since 0.1.
     pub checkpoints_retained: usize,
+    /// State in the last checkpoint that no operator of the job claims is dropped. Default false: the start fails.
+    /// Since 0.1.
+    pub allow_unclaimed_state: bool,
 }
 
 impl Default for JobOptions {
@@ -63,6 +66,7 @@ impl Default for JobOptions {
             drain_deadline: Duration::from_secs(30),
             close_deadline: Duration::from_secs(5),
             checkpoints_retained: 3,
+            allow_unclaimed_state: false,
         }
     }
 }
@@ -109,6 +113,8 @@ setters! {
     with_close_deadline(close_deadline: Duration),
     /// Sets [`JobOptions::checkpoints_retained`].
     with_checkpoints_retained(checkpoints_retained: usize),
+    /// Sets [`JobOptions::allow_unclaimed_state`].
+    with_allow_unclaimed_state(allow_unclaimed_state: bool),
 }
 
 const CHECKPOINT_INTERVAL_MAX: Duration = Duration::from_secs(600);

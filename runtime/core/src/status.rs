@@ -45,6 +45,52 @@ pub struct Quantiles {
     pub count: u64,
 }
 
+/// What keeps a job from being faster just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BoundBy {
+    /// The sources have run dry: the job is as fast as its input.
+    Source,
+    /// As many calls run as may (`concurrency`), and rows wait for theirs.
+    Concurrency,
+    /// A lock window is full: brokers hand out nothing more before the oldest record there is decided.
+    LockWindow,
+    /// Calls are held because all of them fail.
+    Circuit,
+}
+
+/// A record that is worked on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RecordInWork {
+    /// Topic name.
+    pub topic: String,
+    /// Partition.
+    pub partition: i32,
+    /// Offset.
+    pub offset: i64,
+    /// How long it has been here, milliseconds.
+    pub for_ms: u64,
+}
+
+/// An operator that calls out, over all of its subtasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CallStatus {
+    /// Its name.
+    pub name: String,
+    /// Calls that run.
+    pub running: u64,
+    /// Rows that wait for a call, first or repeated.
+    pub waiting: u64,
+    /// Calls of this attempt that were repeated.
+    pub retries: u64,
+    /// Everything fails, so that nothing is called but one record now and then.
+    pub is_holding: bool,
+    /// The record that has been here longest: its partition's start offset cannot pass it.
+    pub oldest: Option<RecordInWork>,
+}
+
 /// A snapshot of a job. Counts are of committed epochs and go on over the attempts of one [`JobControl`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -71,6 +117,12 @@ pub struct JobStatus {
     pub dead_letters: u64,
     /// Committed rows that operators dropped with no effect.
     pub filtered: u64,
+    /// Bytes of the state of all operators, in memory, at the last commit.
+    pub state_bytes: u64,
+    /// Bytes of state that committed checkpoints have written because it had changed.
+    pub state_written_bytes: u64,
+    /// Bytes of state that they have written beside, so that old parts can go.
+    pub state_compacted_bytes: u64,
     /// Deliveries of this attempt that a committed claim had decided: acknowledged as decided, not processed again
     /// (ledger mode).
     pub already_decided: u64,
@@ -81,6 +133,10 @@ pub struct JobStatus {
     pub in_flight: u64,
     /// The fullest lock window of any partition, 0.0 to 1.0.
     pub window_fill: f64,
+    /// Operators that call out.
+    pub calls: Vec<CallStatus>,
+    /// What bounds the rate just now, if it is known.
+    pub bound_by: Option<BoundBy>,
     /// Sending a barrier to its last acknowledgement: alignment and flush.
     pub barrier_ms: Quantiles,
     /// Last barrier acknowledgement to the known commit.

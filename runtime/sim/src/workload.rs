@@ -11,7 +11,7 @@ use arrow_array::{ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, 
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take_record_batch;
-use sharestream_core::operator::{Operator, OperatorFactory, OperatorOutput};
+use sharestream_core::operator::{Operator, OperatorFactory, OperatorOutput, RowsPerRecord};
 use sharestream_core::{Error, Result, coordinates};
 
 /// Source topic.
@@ -119,6 +119,10 @@ impl OperatorFactory for ByFate {
 
     fn output_schema(&self, input: SchemaRef) -> Result<SchemaRef> {
         Ok(input)
+    }
+
+    fn rows_per_record(&self) -> RowsPerRecord {
+        RowsPerRecord::AtMostOne
     }
 
     fn create(&self, _subtask: usize) -> Result<Box<dyn Operator>> {

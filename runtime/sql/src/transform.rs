@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
-use sharestream_core::operator::{Operator, OperatorFactory};
+use sharestream_core::operator::{Operator, OperatorFactory, RowsPerRecord};
 use sharestream_core::{Error, ErrorKind, Result};
 
 use crate::SqlError;
@@ -55,6 +55,11 @@ impl OperatorFactory for SqlTransform {
             return Err(Error::new(ErrorKind::InvalidInput, context));
         }
         Ok(self.schema())
+    }
+
+    /// A SELECT without UNNEST keeps a row or drops it.
+    fn rows_per_record(&self) -> RowsPerRecord {
+        RowsPerRecord::AtMostOne
     }
 
     fn create(&self, _subtask: usize) -> Result<Box<dyn Operator>> {

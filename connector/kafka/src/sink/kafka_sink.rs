@@ -8,13 +8,13 @@ use sharestream_base::ids::CheckpointId;
 use sharestream_core::decision::{DecidedRange, Decision};
 use sharestream_core::sink::{Sink, SinkReport};
 
-use super::rejected::{Coordinates, errors};
 use super::writer::RecordWriter;
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::config::BadRecords;
 use crate::error::{bug, invalid_input};
 use crate::formats::{OutputFormat, RowEncoder};
+use sharestream_core::coordinates::{Coordinates, errors};
 
 /// Writes into the transaction of the open epoch, under the identity that the commit protocol publishes.
 pub(super) struct KafkaSink {
@@ -54,7 +54,7 @@ impl KafkaSink {
 
     /// Fails with the first record of `rejected`, where the user wants that.
     fn fail_on(&self, rejected: &RecordBatch) -> Result<()> {
-        let hidden = Coordinates::of(rejected, 0)?;
+        let hidden = Coordinates::behind(rejected, 0)?;
         let error = errors(rejected)?.value(0);
         let (topic, partition) = (hidden.topics.text(0), hidden.partitions.value(0));
         let offset = hidden.offsets.value(0);
@@ -97,7 +97,7 @@ impl Sink for KafkaSink {
                 self.report.dead_letter_count += rejected.num_rows() as u64;
             }
         }
-        let hidden = Coordinates::of(&rejected, 0)?;
+        let hidden = Coordinates::behind(&rejected, 0)?;
         for row in 0..rejected.num_rows() {
             let (partition, offset) = hidden.source(row)?;
             let range = DecidedRange { first: offset, last: offset, decision: self.on_bad };

@@ -8,7 +8,6 @@
 mod factory;
 mod kafka_sink;
 mod keys;
-mod rejected;
 mod router;
 mod writer;
 

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use sharestream_base::ids::{CheckpointId, PartitionIndex};
 use sharestream_client::{BatchWriter, ProducerIdentity, Written};
-use sharestream_core::coordinates;
 use sharestream_wire::murmur2::partition_for_key;
 
 use super::keys::Keys;
-use super::rejected::{Coordinates, bytes, errors};
 use crate::Result;
 use crate::config::SinkKey;
 use crate::error::{arrow_error, bug, client_error, invalid_input};
 use crate::formats::RowEncoder;
 use crate::provenance::{self, Header};
+use sharestream_core::coordinates::{Coordinates, bytes, errors};
 
 /// Buffered bytes that are sent when nothing more comes for the moment. Fewer wait for the barrier: at low rates the
 /// brokers would get a request for each handful of records, and nothing becomes visible earlier by it.
@@ -102,7 +101,7 @@ impl RecordWriter {
     pub(super) async fn write_rows(&mut self, encoder: &RowEncoder, rows: &RecordBatch) -> Result<()> {
         let bound = encoder.bind(rows).map_err(arrow_error("output columns"))?;
         let keys = Keys::bind(&self.key, rows).map_err(arrow_error("output keys"))?;
-        let hidden = Coordinates::of(rows, coordinates::user_column_count(rows.schema_ref()))?;
+        let hidden = Coordinates::of(rows)?;
         for row in 0..rows.num_rows() {
             self.value.clear();
             self.source.clear();
@@ -137,7 +136,7 @@ impl RecordWriter {
         let Some(topic) = &mut self.dead_letters else {
             return Err(invalid_input("there is no dead letter topic"));
         };
-        let hidden = Coordinates::of(rejected, 0)?;
+        let hidden = Coordinates::behind(rejected, 0)?;
         let errors = errors(rejected)?;
         let checkpoint = checkpoint.to_string();
         for row in 0..rejected.num_rows() {

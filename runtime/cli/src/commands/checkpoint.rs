@@ -122,9 +122,11 @@ async fn list(env: &Env, args: CheckpointListArgs) -> anyhow::Result<Exit> {
             partitions,
             offsets,
             bytes(checkpoint.bytes),
+            bytes(checkpoint.state_bytes()),
         ]
     });
-    let header = ["checkpoint", "job epoch", "state", "age", "partitions", "offsets decided", "size"];
+    let header =
+        ["checkpoint", "job epoch", "state", "age", "partitions", "offsets decided", "size", "state"];
     output::line(&output::table(&header, rows.collect()));
     if let Some(owner) = seen.owners.last() {
         let by = owner.by.as_deref().unwrap_or("somebody");
@@ -153,6 +155,7 @@ fn as_json(checkpoint: &InspectedCheckpoint) -> serde_json::Value {
         "state": state(checkpoint),
         "manifest": stored.name,
         "bytes": checkpoint.bytes,
+        "state_bytes": checkpoint.state_bytes(),
     });
     match &checkpoint.manifest {
         Ok((manifest_ref, manifest)) => {

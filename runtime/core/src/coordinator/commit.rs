@@ -14,8 +14,8 @@ use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{Clock, Elapsed, Instant, OwnedTask, Spawner, TaskKind};
 use sharestream_checkpoints::{
-    CheckpointStore, CommitPermit, DecidedOffsets, JobKey, Manifest, ManifestRef, OffsetDecision, Owner,
-    SourceSnapshot,
+    CheckpointStore, CommitPermit, DecidedOffsets, JobKey, Manifest, ManifestRef, OffsetDecision,
+    OperatorSnapshot, Owner, SourceSnapshot,
 };
 
 use super::pending_checkpoint::Sealed;
@@ -71,7 +71,7 @@ pub(crate) async fn commit_epoch(
         decided: sealed.decided,
         manifest: None,
     };
-    let permit = match prepare(protocol, &mut epoch, tools).await {
+    let permit = match prepare(protocol, &mut epoch, sealed.operators, tools).await {
         Ok(permit) => permit,
         Err(error) => {
             let may_abort = error.kind() != ErrorKind::Fenced;
@@ -110,6 +110,7 @@ pub(crate) async fn commit_epoch(
 async fn prepare(
     protocol: &mut dyn CommitProtocol,
     epoch: &mut SealedEpoch,
+    operators: Vec<OperatorSnapshot>,
     tools: &CommitTools,
 ) -> Result<CommitPermit> {
     let checkpoint = epoch.checkpoint;
@@ -121,6 +122,7 @@ async fn prepare(
             let manifest = Manifest {
                 transactional_id: protocol.transactional_id(checkpoint),
                 outcome_topic_id: protocol.outcome_topic_id(),
+                operators,
                 ..manifest_of(store.key(), epoch, tools.clock.wall_ms())
             };
             let published = store.publish_pending(owner, &manifest).await?;

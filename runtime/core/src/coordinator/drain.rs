@@ -28,7 +28,7 @@ impl Coordinator {
         self.control.set_state(JobState::Draining);
         self.drain_deadline = Some(self.tools.clock.now() + self.options.drain_deadline);
         self.stage = Stage::Stopping((0..self.running.commands.len()).collect());
-        self.command(SourceCommand::StopAcquiring)
+        self.command(&SourceCommand::StopAcquiring)
     }
 
     /// Moves a drain on; true when every task has ended.
@@ -39,10 +39,11 @@ impl Coordinator {
         match &self.stage {
             Stage::Running | Stage::Stopping(_) => Ok(false),
             Stage::LastCheckpoint => {
-                let has_rest = self.running.gauges.load().oldest_at.is_some();
+                let load = self.running.gauges.load();
+                let has_rest = load.oldest_at.is_some() || (load.has_calls && !self.line.is_over());
                 if self.pending.is_none() && self.line.is_quiet() && !self.seat.is_busy() && !has_rest {
                     self.stage = Stage::Closing;
-                    self.command(SourceCommand::Close)?;
+                    self.command(&SourceCommand::Close)?;
                 }
                 Ok(false)
             }

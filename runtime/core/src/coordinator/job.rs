@@ -1,5 +1,6 @@
 //! The loop of the coordinator: it is the only one that decides, and it never waits for one thing alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sharestream_base::ids::CheckpointId;
@@ -8,6 +9,7 @@ use sharestream_base::{Instant, OwnedTask, TaskExit};
 use sharestream_checkpoints::Retention;
 use tokio::sync::mpsc::error::TrySendError;
 
+use super::calls::CallsShown;
 use super::commit::{CommitEnd, CommitTools, ProbeEnd};
 use super::drain::Stage;
 use super::job_state::{EpochEvent, EpochLine, TransitionError, Work};
@@ -16,6 +18,8 @@ use super::seat::{Assignment, Seat, WorkEnd};
 use super::start::Started;
 use crate::ErrorKind;
 use crate::controller::{Controller, Limits, Load, Reason, Trigger};
+use crate::decision::{Decisions, MemberDecisions};
+use crate::element::Barrier;
 use crate::error::{Error, Result};
 use crate::graph::{JobId, Running};
 use crate::options::JobOptions;
@@ -56,6 +60,8 @@ pub(crate) struct Coordinator {
     pub(super) stage: Stage,
     pub(super) drain_deadline: Option<Instant>,
     pub(super) pending: Option<PendingCheckpoint>,
+    /// Offsets that a sealed epoch has deferred, by the member that holds them: they join the next one.
+    carried: Vec<MemberDecisions>,
     /// Sealed epochs that wait for their commit, oldest first: at most two.
     sealed: Vec<(Instant, Sealed)>,
     retention: Option<OwnedTask<sharestream_checkpoints::Result<usize>>>,
@@ -70,17 +76,19 @@ const LOAD_INTERVAL: Duration = Duration::from_millis(200);
 const COMMITS_PER_RETENTION: u32 = 64;
 
 impl Coordinator {
-    pub(crate) fn new(started: Started, control: JobControl) -> Self {
-        let Started { id, options, protocol, tools, blueprint, parts, last_committed, first } = started;
-        let running = blueprint.start(parts, first, &tools.clock, &tools.spawner);
+    /// Errors: `Bug`, the graph does not fit together.
+    pub(crate) fn new(started: Started, control: JobControl) -> Result<Self> {
+        let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
+        let running = blueprint.start(parts, first, &env)?;
         control.set_state(JobState::Running);
-        Coordinator {
+        Ok(Coordinator {
             seat: Seat::new(protocol),
             line: EpochLine::new(first),
             controller: Controller::new(Limits::from(&options)),
             stage: Stage::Running,
             drain_deadline: None,
             pending: None,
+            carried: Vec::new(),
             sealed: Vec::new(),
             committing: None,
             probe: None,
@@ -93,7 +101,7 @@ impl Coordinator {
             tools,
             running,
             last_committed,
-        }
+        })
     }
 
     /// Runs until the job is drained, stopped at once, or something fails.
@@ -172,7 +180,7 @@ impl Coordinator {
         let now = self.tools.clock.now();
         let (trigger, event) = match &self.stage {
             Stage::Running => (self.controller.decide(&load, now), EpochEvent::BarrierSent),
-            Stage::LastCheckpoint if load.oldest_at.is_some() => {
+            Stage::LastCheckpoint if load.oldest_at.is_some() || load.has_calls => {
                 (Trigger::Now(Reason::Drain), EpochEvent::LastBarrierSent)
             }
             Stage::LastCheckpoint | Stage::Stopping(_) | Stage::Closing => return Ok(None),
@@ -183,8 +191,11 @@ impl Coordinator {
             Trigger::Now(reason) => {
                 tracing::debug!(checkpoint_id = %checkpoint, ?reason, records = load.record_count, "barrier");
                 self.advance(checkpoint, event)?;
-                self.pending = Some(PendingCheckpoint::new(checkpoint, now, self.subtasks()));
-                self.command(SourceCommand::Barrier(checkpoint))?;
+                let carried = std::mem::take(&mut self.carried);
+                self.pending = Some(PendingCheckpoint::new(checkpoint, now, self.subtasks(), carried));
+                let waits_until = self.waits_for_calls_until(reason);
+                self.command(&SourceCommand::Barrier(Barrier { checkpoint, waits_until }))?;
+                self.running.barrier_sent.send_replace(checkpoint);
                 // The next epoch can be opened while this barrier is on its way.
                 self.start_work()?;
                 Ok(None)
@@ -192,12 +203,19 @@ impl Coordinator {
         }
     }
 
+    /// The last barrier has calls end that would otherwise be thrown away; what is not done after half of the time that
+    /// a drain has goes back to the group.
+    fn waits_for_calls_until(&self, reason: Reason) -> Option<Instant> {
+        match reason {
+            Reason::Drain => self.drain_deadline.map(|deadline| deadline - self.options.drain_deadline / 2),
+            Reason::Idle | Reason::Rows | Reason::Bytes | Reason::Window | Reason::Interval => None,
+        }
+    }
+
     fn subtasks(&self) -> Vec<Subtask> {
-        let source_count = self.running.commands.len();
-        let operator_count = if self.running.has_operators { source_count } else { 0 };
-        (0..source_count)
+        (0..self.running.commands.len())
             .map(Subtask::Source)
-            .chain((0..operator_count).map(Subtask::Operator))
+            .chain((0..self.running.operator_count).map(Subtask::Operator))
             .chain((0..self.running.sink_count).map(Subtask::Sink))
             .collect()
     }
@@ -207,8 +225,8 @@ impl Coordinator {
             TaskEvent::SourceAcked { subtask, checkpoint, report } => {
                 self.acknowledge(Subtask::Source(subtask), checkpoint, Report::Source(report))
             }
-            TaskEvent::OperatorAcked { subtask, checkpoint, filtered_count } => {
-                self.acknowledge(Subtask::Operator(subtask), checkpoint, Report::Operator { filtered_count })
+            TaskEvent::OperatorAcked { subtask, checkpoint, report } => {
+                self.acknowledge(Subtask::Operator(subtask), checkpoint, Report::Operator(report))
             }
             TaskEvent::SinkAcked { subtask, checkpoint, report } => {
                 self.acknowledge(Subtask::Sink(subtask), checkpoint, Report::Sink(report))
@@ -234,8 +252,13 @@ impl Coordinator {
             return Ok(());
         }
         let Some(pending) = self.pending.take() else { return Ok(()) };
-        let sealed = pending.seal()?;
+        let (sealed, deferred) = pending.seal()?;
         self.advance(checkpoint, EpochEvent::Sealed)?;
+        if !deferred.is_empty() {
+            let offsets = Arc::new(all_of(&deferred));
+            self.command(&SourceCommand::Deferred(checkpoint, offsets))?;
+            self.carried = deferred;
+        }
         self.sealed.push((self.tools.clock.now(), sealed));
         Ok(())
     }
@@ -274,7 +297,7 @@ impl Coordinator {
         self.advance(checkpoint, EpochEvent::Settled)?;
         after
             .map_err(|error| error.within(&format!("checkpoint {checkpoint} is committed, completing it")))?;
-        self.command(SourceCommand::Committed(checkpoint))?;
+        self.command(&SourceCommand::Committed(checkpoint))?;
         self.run_retention(checkpoint);
         Ok(())
     }
@@ -301,6 +324,9 @@ impl Coordinator {
             status.rows_out += counts.rows_out;
             status.dead_letters += counts.dead_letters;
             status.filtered += counts.filtered;
+            status.state_bytes = counts.state_bytes;
+            status.state_written_bytes += counts.state_written_bytes;
+            status.state_compacted_bytes += counts.state_compacted_bytes;
             status.in_flight = load.record_count;
             status.window_fill = load.window_fill;
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);
@@ -322,9 +348,12 @@ impl Coordinator {
         }
         self.load_shown_at = Some(now);
         let load = self.running.gauges.load();
+        let calls = CallsShown::of(&self.running, now);
         self.control.update(|status| {
             (status.in_flight, status.window_fill) = (load.record_count, load.window_fill);
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);
+            status.bound_by = calls.bound_by(&load);
+            status.calls = calls.operators;
         });
     }
 
@@ -384,9 +413,9 @@ impl Coordinator {
     }
 
     /// Tells every source. A source that has ended says so itself.
-    pub(super) fn command(&mut self, command: SourceCommand) -> Result<()> {
+    pub(super) fn command(&mut self, command: &SourceCommand) -> Result<()> {
         for (subtask, sender) in self.running.commands.iter().enumerate() {
-            match sender.try_send(command) {
+            match sender.try_send(command.clone()) {
                 Ok(()) | Err(TrySendError::Closed(_)) => {}
                 Err(TrySendError::Full(_)) => {
                     return Err(bug(format!("source-{subtask} has too many commands waiting")));
@@ -441,6 +470,15 @@ pub(super) async fn probe_end(
         Err(panic) => Err(panic.into()),
     };
     (*sealed_at, end)
+}
+
+/// The offsets of all members.
+fn all_of(decided: &[MemberDecisions]) -> Decisions {
+    let mut all = Decisions::new();
+    for member in decided {
+        all.overlay(&member.decisions);
+    }
+    all
 }
 
 fn bug(context: String) -> Error {

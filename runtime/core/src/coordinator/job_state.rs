@@ -111,6 +111,11 @@ impl EpochLine {
         self.epochs.iter().all(|(_, phase)| matches!(phase, Phase::Unopened | Phase::Open))
     }
 
+    /// True when the last epoch is settled: none follows.
+    pub(crate) fn is_over(&self) -> bool {
+        self.epochs.is_empty()
+    }
+
     /// The epochs that the protocol has open, oldest first.
     pub(crate) fn in_protocol(&self) -> impl Iterator<Item = CheckpointId> + '_ {
         self.epochs.iter().filter(|(_, phase)| *phase != Phase::Unopened).map(|(checkpoint, _)| *checkpoint)

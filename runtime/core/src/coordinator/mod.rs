@@ -7,6 +7,7 @@
 //! It sends barriers, collects acknowledgements, and has the commit protocol commit epochs in order. It owns every
 //! task of the attempt and leaves none running.
 
+mod calls;
 mod commit;
 mod drain;
 mod end;
@@ -55,7 +56,7 @@ async fn attempt(graph: JobGraph, env: Env, control: &JobControl) -> Result<(Job
 }
 
 async fn drive(started: Started, control: &JobControl) -> Result<(JobEnd, Option<CheckpointId>)> {
-    let mut coordinator = Coordinator::new(started, control.clone());
+    let mut coordinator = Coordinator::new(started, control.clone())?;
     match coordinator.drive().await {
         Ok(DriveEnd::Drained) => coordinator.finish().await.map(|()| (JobEnd::Drained, None)),
         Ok(DriveEnd::Stopped) => {

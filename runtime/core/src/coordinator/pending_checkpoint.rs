@@ -1,15 +1,18 @@
 //! A checkpoint whose barrier is on its way: who has acknowledged it, and what they reported. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset};
+use sharestream_checkpoints::{OperatorSnapshot, StatePart, StatePartKind};
 
 use crate::ErrorKind;
 use crate::decision::{DecidedRange, Decision, Decisions, MemberDecisions, SourcePartition};
 use crate::error::{Error, Result};
 use crate::sink::SinkReport;
 use crate::source::SourceReport;
+use crate::state::StateReport;
+use crate::task::context::OperatorReport;
 
 /// A subtask that acknowledges barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,13 +39,17 @@ pub(crate) struct EpochCounts {
     pub(crate) rows_out: u64,
     pub(crate) dead_letters: u64,
     pub(crate) filtered: u64,
+    /// State after the epoch, in memory.
+    pub(crate) state_bytes: u64,
+    pub(crate) state_written_bytes: u64,
+    pub(crate) state_compacted_bytes: u64,
 }
 
 /// What a subtask reports with its acknowledgement.
 #[derive(Debug)]
 pub(crate) enum Report {
     Source(SourceReport),
-    Operator { filtered_count: u64 },
+    Operator(OperatorReport),
     Sink(SinkReport),
 }
 
@@ -53,7 +60,10 @@ pub(crate) struct PendingCheckpoint {
     pub(crate) triggered_at: Instant,
     waiting: BTreeSet<Subtask>,
     decided: Vec<MemberDecisions>,
+    /// Offsets that operators still work on.
+    deferred: Decisions,
     rejected: Decisions,
+    states: Vec<StateReport>,
     counts: EpochCounts,
 }
 
@@ -64,6 +74,8 @@ pub(crate) struct Sealed {
     pub(crate) triggered_at: Instant,
     /// Final decisions, by member.
     pub(crate) decided: Vec<MemberDecisions>,
+    /// State of all operators that keep any.
+    pub(crate) operators: Vec<OperatorSnapshot>,
     pub(crate) counts: EpochCounts,
 }
 
@@ -75,18 +87,22 @@ impl Sealed {
 }
 
 impl PendingCheckpoint {
+    /// `carried`: what the checkpoint before has deferred.
     pub(crate) fn new(
         checkpoint: CheckpointId,
         triggered_at: Instant,
         subtasks: impl IntoIterator<Item = Subtask>,
+        carried: Vec<MemberDecisions>,
     ) -> Self {
         PendingCheckpoint {
             checkpoint,
             triggered_at,
             waiting: subtasks.into_iter().collect(),
-            decided: Vec::new(),
+            counts: EpochCounts { records_in: records_of(&carried), ..EpochCounts::default() },
+            decided: carried,
+            deferred: Decisions::new(),
             rejected: Decisions::new(),
-            counts: EpochCounts::default(),
+            states: Vec::new(),
         }
     }
 
@@ -114,7 +130,11 @@ impl PendingCheckpoint {
                     self.add_decided(decided);
                 }
             }
-            Report::Operator { filtered_count } => self.counts.filtered += filtered_count,
+            Report::Operator(report) => {
+                self.counts.filtered += report.filtered_count;
+                self.deferred.overlay(&report.deferred);
+                self.states.extend(report.state);
+            }
             Report::Sink(report) => {
                 self.counts.rows_out += report.row_count;
                 self.counts.dead_letters += report.dead_letter_count;
@@ -128,8 +148,16 @@ impl PendingCheckpoint {
         if decided.decisions.is_empty() {
             return;
         }
-        match self.decided.iter_mut().find(|known| known.member == decided.member) {
-            Some(known) => known.decisions.overlay(&decided.decisions),
+        let is_same = |known: &&mut MemberDecisions| {
+            known.member.member_id == decided.member.member_id
+                && known.member.group_id == decided.member.group_id
+        };
+        match self.decided.iter_mut().find(is_same) {
+            Some(known) => {
+                // What was carried over was decided under an older epoch of the member, perhaps.
+                known.member.member_epoch = known.member.member_epoch.max(decided.member.member_epoch);
+                known.decisions.overlay(&decided.decisions);
+            }
             None => self.decided.push(decided),
         }
     }
@@ -140,10 +168,11 @@ impl PendingCheckpoint {
         names.join(", ")
     }
 
-    /// Lays the sinks' rejections over the sources' decisions; each offset stays with the member that holds it.
-    /// Errors: `Abort` (two members decided the same offset), `Bug` (a dead letter of an offset that no source decided,
-    /// or rows without decisions).
-    pub(crate) fn seal(mut self) -> Result<Sealed> {
+    /// Lays the sinks' rejections over the sources' decisions; each offset stays with the member that holds it. What
+    /// operators still work on is taken out, for the next checkpoint: the second value, by member. Errors: `Abort` (two
+    /// members decided the same offset), `Bug` (a dead letter of an offset that no source decided, one that is still
+    /// worked on, or rows without decisions).
+    pub(crate) fn seal(mut self) -> Result<(Sealed, Vec<MemberDecisions>)> {
         let checkpoint = self.checkpoint;
         check_disjoint(&self.decided).map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
         for partition in self.rejected.partitions() {
@@ -151,15 +180,88 @@ impl PendingCheckpoint {
             overlay_rejections(&mut self.decided, partition, &ranges)
                 .map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
         }
+        let carried = self.take_deferred()?;
+        self.counts.records_in = self.counts.records_in.saturating_sub(records_of(&carried));
         let EpochCounts { rows_out, dead_letters, .. } = self.counts;
         if self.decided.is_empty() && (rows_out > 0 || dead_letters > 0) {
             return Err(bug(format!(
                 "checkpoint {checkpoint} wrote {rows_out} rows and {dead_letters} dead letters, but no source decided"
             )));
         }
+        for state in &self.states {
+            self.counts.state_bytes += state.state_bytes;
+            self.counts.state_written_bytes += state.delta_bytes;
+            self.counts.state_compacted_bytes += state.base_bytes;
+        }
+        let operators = snapshots_of(self.states);
         let PendingCheckpoint { triggered_at, decided, counts, .. } = self;
-        Ok(Sealed { checkpoint, triggered_at, decided, counts })
+        Ok((Sealed { checkpoint, triggered_at, decided, operators, counts }, carried))
     }
+
+    /// Takes what is still worked on out of the decisions.
+    fn take_deferred(&mut self) -> Result<Vec<MemberDecisions>> {
+        let mut carried = Vec::new();
+        let mut taken_count = 0;
+        for member in &mut self.decided {
+            let mut decisions = Decisions::new();
+            for (partition, range) in self.deferred.ranges() {
+                for part in member.decisions.take_within(partition, range.first, range.last) {
+                    if part.decision != Decision::Accept {
+                        let SourcePartition { topic_id, partition } = partition;
+                        return Err(bug(format!(
+                            "topic {topic_id} partition {partition} offset {} is still worked on and was decided as \
+                             {:?}",
+                            part.first, part.decision
+                        )));
+                    }
+                    decisions.set(partition, part);
+                }
+            }
+            taken_count += decisions.count(Decision::Accept);
+            if !decisions.is_empty() {
+                carried.push(MemberDecisions { member: member.member.clone(), decisions });
+            }
+        }
+        self.decided.retain(|member| !member.decisions.is_empty());
+        let deferred_count = self.deferred.count(Decision::Accept);
+        if taken_count == deferred_count {
+            return Ok(carried);
+        }
+        Err(bug(format!(
+            "checkpoint {}: operators work on {deferred_count} offsets, of which the sources handed on {taken_count}",
+            self.checkpoint
+        )))
+    }
+}
+
+/// The state of each operator, over its subtasks: bases, then deltas by age. Two subtasks may name one part, when they
+/// share the groups of an earlier one.
+fn snapshots_of(reports: Vec<StateReport>) -> Vec<OperatorSnapshot> {
+    let mut operators: BTreeMap<String, OperatorSnapshot> = BTreeMap::new();
+    for StateReport { operator, state_version, key_groups, parts, .. } in reports {
+        let snapshot = operators.entry(operator.clone()).or_insert(OperatorSnapshot {
+            operator,
+            state_version,
+            key_groups,
+            parts: Vec::new(),
+        });
+        snapshot.parts.extend(parts);
+    }
+    let mut snapshots: Vec<OperatorSnapshot> = operators.into_values().collect();
+    for snapshot in &mut snapshots {
+        let rank = |part: &StatePart| (part.kind == StatePartKind::Delta, part.checkpoint, part.name.clone());
+        snapshot.parts.sort_by_cached_key(rank);
+        snapshot.parts.dedup_by(|a, b| a.name == b.name);
+    }
+    snapshots
+}
+
+/// Source records among the decisions: gaps are none.
+fn records_of(decided: &[MemberDecisions]) -> u64 {
+    decided
+        .iter()
+        .map(|member| member.decisions.count(Decision::Accept) + member.decisions.count(Decision::Reject))
+        .sum()
 }
 
 /// A record that two subtasks hold was given to the second when the lock of the first had run out unnoticed. Its effects
@@ -267,7 +369,7 @@ mod tests {
     }
 
     fn pending(subtasks: &[Subtask]) -> PendingCheckpoint {
-        PendingCheckpoint::new(CheckpointId(7), Clock::system().now(), subtasks.iter().copied())
+        PendingCheckpoint::new(CheckpointId(7), Clock::system().now(), subtasks.iter().copied(), Vec::new())
     }
 
     #[tokio::test(start_paused = true)]
@@ -289,7 +391,8 @@ mod tests {
         let rejected =
             sink(&[(2, 3, Reject), (9, 9, Reject), (11, 11, Reject), (20, 20, Reject), (31, 31, Reject)]);
         assert!(pending.acknowledge(Subtask::Sink(0), id, rejected).unwrap());
-        let sealed = pending.seal().unwrap();
+        let (sealed, carried) = pending.seal().unwrap();
+        assert!(carried.is_empty());
         assert_eq!(sealed.decided.len(), 2);
         assert_eq!(
             sealed.decided[0].decisions,
@@ -299,7 +402,7 @@ mod tests {
             sealed.decided[1].decisions,
             ranges(&[(11, 11, Reject), (12, 19, Accept), (20, 20, Reject), (30, 31, Reject)])
         );
-        let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, filtered: 0 };
+        let counts = EpochCounts { records_in: 10, rows_out: 4, dead_letters: 1, ..EpochCounts::default() };
         assert_eq!(sealed.counts, counts);
     }
 

@@ -5,21 +5,20 @@ use std::time::Duration;
 
 use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::{Clock, Env};
-use sharestream_checkpoints::CheckpointStore;
-use sharestream_checkpoints::Recovery;
-use sharestream_checkpoints::decide;
+use sharestream_checkpoints::{CheckpointStore, Manifest, Recovery, decide};
 
 use super::commit::{CommitTools, OwnedStore};
 use crate::ErrorKind;
 use crate::commit::{CommitProtocol, LastCommitted, RecoverRequest};
 use crate::error::{Error, Result};
-use crate::graph::{Blueprint, JobGraph, JobId, Parts};
+use crate::graph::{Blueprint, JobGraph, JobId, Parts, Restored};
 use crate::options::JobOptions;
 use crate::status::{JobControl, JobState};
 
 /// A recovered and connected attempt.
 pub(crate) struct Started {
     pub(crate) id: JobId,
+    pub(crate) env: Env,
     pub(crate) options: JobOptions,
     pub(crate) protocol: Box<dyn CommitProtocol>,
     pub(crate) tools: CommitTools,
@@ -34,12 +33,15 @@ struct Position {
     job_epoch: JobEpoch,
     store: Option<OwnedStore>,
     last_committed: Option<CheckpointId>,
+    /// Its manifest, where a store keeps them.
+    restored: Option<Manifest>,
     next_checkpoint: CheckpointId,
 }
 
 /// Recovers and connects. On an error the protocol is closed.
 pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Result<Started> {
-    let blueprint = Blueprint::of(&graph);
+    let mut graph = graph;
+    let blueprint = Blueprint::of(&mut graph);
     let JobGraph { id, mut protocol, store, options, step_hook, .. } = graph;
     let mode = protocol.mode();
     tracing::info!(job = %id, mode = ?mode, has_store = store.is_some(), "starting, guarantee as the mode says");
@@ -57,25 +59,59 @@ pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Res
             status.job_epoch = Some(job_epoch);
             status.checkpoint = position.last_committed;
         });
-        let connect = blueprint.connect();
+        let allows_unclaimed = options.allow_unclaimed_state;
+        check_state_is_claimed(&blueprint, position.restored.as_ref(), allows_unclaimed)?;
+        let restored = Restored {
+            store: position.store.as_ref().map(|owned| (&owned.store, &owned.owner)),
+            manifest: position.restored.as_ref(),
+        };
+        let connect = blueprint.connect(restored);
         let parts =
             within(&env.clock, options.connect_deadline, "connecting sources and sinks", connect).await?;
         Ok((position, parts))
     };
     match result.await {
         Ok((position, parts)) => {
-            let Position { job_epoch, store, last_committed, next_checkpoint: first } = position;
+            let Position { job_epoch, store, last_committed, next_checkpoint: first, .. } = position;
             tracing::info!(job = %id, %job_epoch, ?last_committed, first_checkpoint = %first, "recovered");
             let (clock, spawner) = (env.clock.clone(), env.spawner.clone());
             let probe_deadline = options.commit_deadline;
             let tools = CommitTools { clock, spawner, job_epoch, store, step_hook, probe_deadline };
-            Ok(Started { id, options, protocol, tools, blueprint, parts, last_committed, first })
+            Ok(Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first })
         }
         Err(error) => {
             close(protocol.as_mut(), &env.clock, options.close_deadline).await;
             Err(error)
         }
     }
+}
+
+/// State that no operator of the job claims would be gone with the next checkpoint.
+fn check_state_is_claimed(
+    blueprint: &Blueprint,
+    restored: Option<&Manifest>,
+    is_allowed: bool,
+) -> Result<()> {
+    let claimed = blueprint.state_ids();
+    let operators = restored.map_or(&[][..], |manifest| &manifest.operators);
+    let left: Vec<&str> = operators
+        .iter()
+        .map(|operator| operator.operator.as_str())
+        .filter(|operator| !claimed.contains(operator))
+        .collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let left = left.join(", ");
+    if is_allowed {
+        tracing::warn!(operators = left, "state that no operator claims is left behind, as allowed");
+        return Ok(());
+    }
+    let context = format!(
+        "the last checkpoint has state of operators that the job does not have ({left}): give them their ids back, or \
+         allow it to be dropped with allow_unclaimed_state"
+    );
+    Err(Error::new(ErrorKind::InvalidInput, context))
 }
 
 /// Bounds one step of the start. Nothing was committed by it, so another attempt may follow.
@@ -153,6 +189,7 @@ async fn recover_with_store(
     Ok(Position {
         job_epoch: owner.epoch,
         last_committed: recovered.predecessor,
+        restored: recovered.restored.map(|(_, manifest)| manifest),
         next_checkpoint: recovered.next_checkpoint,
         store: Some(OwnedStore { store, owner }),
     })
@@ -184,6 +221,7 @@ async fn recover_without_store(protocol: &mut dyn CommitProtocol, env: &Env) -> 
         job_epoch,
         store: None,
         last_committed: checkpoint,
+        restored: None,
         next_checkpoint: checkpoint.max(highest_seen).map_or(CheckpointId(1), CheckpointId::next),
     })
 }

@@ -1,12 +1,15 @@
-//! The graph as the user describes it: one source, a chain of operators, one sink, each with its parallelism.
+//! The job as the user describes it: a stream, a sink, how epochs are committed, and settings.
 
 use std::fmt;
 use std::sync::Arc;
 
 use sharestream_checkpoints::CheckpointStore;
 
+use super::stages::{Plan, Upstream};
+use super::stream::Stream;
 use super::validate;
 use crate::Result;
+use crate::async_map::AsyncMap;
 use crate::commit::{CommitProtocol, StepHook};
 use crate::job::Job;
 use crate::operator::OperatorFactory;
@@ -39,9 +42,9 @@ impl fmt::Display for JobId {
 /// A checked graph and all that one attempt needs.
 pub(crate) struct JobGraph {
     pub(crate) id: JobId,
-    pub(crate) source: Arc<dyn SourceFactory>,
-    pub(crate) source_parallelism: usize,
-    pub(crate) operators: Vec<Arc<dyn OperatorFactory>>,
+    pub(crate) plan: Plan,
+    /// What the sink reads from.
+    pub(crate) last: Upstream,
     pub(crate) sink: Arc<dyn SinkFactory>,
     pub(crate) sink_parallelism: usize,
     pub(crate) protocol: Box<dyn CommitProtocol>,
@@ -58,8 +61,9 @@ pub(crate) struct JobGraph {
 /// ```
 pub struct JobBuilder {
     pub(super) id: JobId,
-    pub(super) source: Option<(Arc<dyn SourceFactory>, usize)>,
-    pub(super) operators: Vec<Arc<dyn OperatorFactory>>,
+    pub(super) stream: Option<Stream>,
+    /// Operators that were given before there was a stream.
+    pub(super) misplaced: Vec<String>,
     pub(super) sink: Option<(Arc<dyn SinkFactory>, usize)>,
     pub(super) protocol: Option<Box<dyn CommitProtocol>>,
     pub(super) store: Option<CheckpointStore>,
@@ -78,8 +82,8 @@ impl JobBuilder {
     pub fn new(id: JobId) -> Self {
         JobBuilder {
             id,
-            source: None,
-            operators: Vec::new(),
+            stream: None,
+            misplaced: Vec::new(),
             sink: None,
             protocol: None,
             store: None,
@@ -88,17 +92,37 @@ impl JobBuilder {
         }
     }
 
-    /// Reads from `source` with `parallelism` subtasks.
+    /// Reads from `source` with `parallelism` subtasks; what follows is appended to it. For anything but one source and a
+    /// line of operators, build a [`Stream`] and use [`JobBuilder::stream`].
     #[must_use]
-    pub fn source(mut self, source: Arc<dyn SourceFactory>, parallelism: usize) -> Self {
-        self.source = Some((source, parallelism));
+    pub fn source(self, source: Arc<dyn SourceFactory>, parallelism: usize) -> Self {
+        self.stream(Stream::from_source(source, parallelism))
+    }
+
+    /// Appends an operator to the stream, which must be there: [`JobBuilder::build`] fails otherwise.
+    #[must_use]
+    pub fn operator(mut self, operator: Arc<dyn OperatorFactory>) -> Self {
+        match self.stream {
+            Some(stream) => self.stream = Some(stream.operator(operator)),
+            None => self.misplaced.push(operator.name().to_owned()),
+        }
         self
     }
 
-    /// Appends an operator to the chain.
+    /// Appends calls to the outside to the stream, as [`Stream::async_map`]; likewise.
     #[must_use]
-    pub fn operator(mut self, operator: Arc<dyn OperatorFactory>) -> Self {
-        self.operators.push(operator);
+    pub fn async_map(mut self, map: AsyncMap) -> Self {
+        match self.stream {
+            Some(stream) => self.stream = Some(stream.async_map(map)),
+            None => self.misplaced.push(map.name().to_owned()),
+        }
+        self
+    }
+
+    /// Reads a whole stream; replaces the one that is there.
+    #[must_use]
+    pub fn stream(mut self, stream: Stream) -> Self {
+        self.stream = Some(stream);
         self
     }
 

@@ -2,8 +2,11 @@
 
 mod logical;
 mod physical;
+mod stages;
+mod stream;
 mod validate;
 
 pub(crate) use logical::JobGraph;
 pub use logical::{JobBuilder, JobId};
-pub(crate) use physical::{Blueprint, Parts, Running};
+pub(crate) use physical::{Blueprint, Parts, Restored, Running};
+pub use stream::Stream;

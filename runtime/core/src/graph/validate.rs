@@ -3,6 +3,7 @@
 use arrow_schema::SchemaRef;
 
 use super::logical::{JobBuilder, JobGraph};
+use super::stages::Planner;
 use crate::coordinates;
 use crate::error::{Error, Result};
 use crate::{ErrorKind, StepHook};
@@ -13,46 +14,46 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// Checks everything and reports every fault at once.
 pub(super) fn check(builder: JobBuilder) -> Result<JobGraph> {
-    let mut faults = builder.options.faults();
-    check_name("job name", &builder.id.job, &mut faults);
-    check_name("instance name", &builder.id.instance, &mut faults);
-    if let Some((_, parallelism)) = &builder.source {
-        check_parallelism("source", *parallelism, &mut faults);
+    let JobBuilder { id, stream, misplaced, sink, protocol, store, options, step_hook } = builder;
+    let mut planner = Planner::default();
+    planner.faults = options.faults();
+    check_name("job name", &id.job, &mut planner.faults);
+    check_name("instance name", &id.instance, &mut planner.faults);
+    if let Some((_, parallelism)) = &sink {
+        check_parallelism("sink", *parallelism, &mut planner.faults);
     }
-    if let Some((_, parallelism)) = &builder.sink {
-        check_parallelism("sink", *parallelism, &mut faults);
-    }
-    check_schemas(&builder, &mut faults);
-    let JobBuilder { id, source, operators, sink, protocol, store, options, step_hook } = builder;
     for (missing, name) in
-        [(source.is_none(), "source"), (sink.is_none(), "sink"), (protocol.is_none(), "commit protocol")]
+        [(stream.is_none(), "source"), (sink.is_none(), "sink"), (protocol.is_none(), "commit protocol")]
     {
         if missing {
-            faults.push(format!("the job has no {name}"));
+            planner.faults.push(format!("the job has no {name}"));
         }
     }
-    let (Some((source, source_parallelism)), Some((sink, sink_parallelism)), Some(protocol), true) =
-        (source, sink, protocol, faults.is_empty())
+    let early = |name: &String| format!("operator {name} was given before the source");
+    planner.faults.extend(misplaced.iter().map(early));
+    let last = stream.and_then(|stream| planner.plan(stream));
+    if let (Some((_, schema)), Some((sink, _))) = (&last, &sink)
+        && let Err(error) = sink.check_schema(schema.clone())
+    {
+        planner.faults.push(format!("sink {}: {error}", sink.name()));
+    }
+    if planner.has_state() && store.is_none() {
+        let fault = "an operator keeps state, and the job has no checkpoint store to keep it in";
+        planner.faults.push(fault.to_owned());
+    }
+    let Planner { plan, faults, .. } = planner;
+    let (Some((last, _)), Some((sink, sink_parallelism)), Some(protocol), true) =
+        (last, sink, protocol, faults.is_empty())
     else {
         return Err(Error::new(ErrorKind::InvalidInput, format!("job {id}: {}", faults.join("; "))));
     };
     let no_hook: StepHook = std::sync::Arc::new(|_, _| {});
-    Ok(JobGraph {
-        id,
-        source,
-        source_parallelism,
-        operators,
-        sink,
-        sink_parallelism,
-        protocol,
-        store,
-        options,
-        step_hook: step_hook.unwrap_or(no_hook),
-    })
+    let step_hook = step_hook.unwrap_or(no_hook);
+    Ok(JobGraph { id, plan, last, sink, sink_parallelism, protocol, store, options, step_hook })
 }
 
 /// The characters that Kafka allows in names of topics and that object stores allow in paths.
-fn check_name(what: &str, name: &str, faults: &mut Vec<String>) {
+pub(super) fn check_name(what: &str, name: &str, faults: &mut Vec<String>) {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(good) || name.starts_with('.') {
         faults.push(format!(
@@ -61,42 +62,13 @@ fn check_name(what: &str, name: &str, faults: &mut Vec<String>) {
     }
 }
 
-fn check_parallelism(what: &str, parallelism: usize, faults: &mut Vec<String>) {
+pub(super) fn check_parallelism(what: &str, parallelism: usize, faults: &mut Vec<String>) {
     if !(1..=PARALLELISM_MAX).contains(&parallelism) {
         faults.push(format!("{what} parallelism is {parallelism}, it must be 1 to {PARALLELISM_MAX}"));
     }
 }
 
-/// Follows the schema from the source to the sink; the first part that refuses it ends the walk, because what
-/// follows has no schema to check.
-fn check_schemas(builder: &JobBuilder, faults: &mut Vec<String>) {
-    let Some((source, _)) = &builder.source else { return };
-    let mut schema = source.schema();
-    if let Err(fault) = check_coordinates(source.name(), &schema) {
-        faults.push(fault);
-        return;
-    }
-    for operator in &builder.operators {
-        schema = match operator.output_schema(schema) {
-            Ok(schema) => schema,
-            Err(error) => {
-                faults.push(format!("operator {}: {error}", operator.name()));
-                return;
-            }
-        };
-        if let Err(fault) = check_coordinates(operator.name(), &schema) {
-            faults.push(fault);
-            return;
-        }
-    }
-    if let Some((sink, _)) = &builder.sink
-        && let Err(error) = sink.check_schema(schema)
-    {
-        faults.push(format!("sink {}: {error}", sink.name()));
-    }
-}
-
-fn check_coordinates(name: &str, schema: &SchemaRef) -> std::result::Result<(), String> {
+pub(super) fn check_coordinates(name: &str, schema: &SchemaRef) -> std::result::Result<(), String> {
     let hidden = coordinates::fields();
     let start = coordinates::user_column_count(schema);
     let ends_with_hidden = schema.fields().len() >= hidden.len()

@@ -8,9 +8,11 @@ use sharestream_base::{CancellationToken, Clock};
 use tokio::sync::mpsc;
 
 use crate::channel::ReceiverGone;
+use crate::decision::Decisions;
 use crate::error::Error;
 use crate::sink::SinkReport;
 use crate::source::SourceReport;
+use crate::state::StateReport;
 
 /// What tasks tell the coordinator.
 #[derive(Debug)]
@@ -19,12 +21,23 @@ pub(crate) enum TaskEvent {
     SourceAcked { subtask: usize, checkpoint: CheckpointId, report: SourceReport },
     /// A source gave back what it had not handed on and acquires nothing more.
     SourceStopped { subtask: usize },
-    /// An operator chain passes the barrier on; rows that it dropped since the last one.
-    OperatorAcked { subtask: usize, checkpoint: CheckpointId, filtered_count: u64 },
+    /// An operator subtask (they are numbered through, over all stages) has passed the barrier on.
+    OperatorAcked { subtask: usize, checkpoint: CheckpointId, report: OperatorReport },
     /// A sink has flushed the epoch.
     SinkAcked { subtask: usize, checkpoint: CheckpointId, report: SinkReport },
     /// The task failed and is winding down.
     Failed { task: String, error: Error },
+}
+
+/// What an operator subtask reports with a barrier.
+#[derive(Debug, Default)]
+pub(crate) struct OperatorReport {
+    /// Rows that it dropped since the last one.
+    pub(crate) filtered_count: u64,
+    /// Offsets that it still works on: they belong to a later checkpoint.
+    pub(crate) deferred: Decisions,
+    /// Where the state is, of one that keeps any.
+    pub(crate) state: Option<StateReport>,
 }
 
 /// Why the loop of a task ended before its time.

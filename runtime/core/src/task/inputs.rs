@@ -4,22 +4,25 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use arrow_array::RecordBatch;
-use sharestream_base::ids::CheckpointId;
 
 use super::context::Interrupt;
 use crate::ErrorKind;
 use crate::barrier::{Alignment, AlignmentError, Mark, Step};
 use crate::channel::Receiver;
-use crate::element::StreamElement;
+use crate::element::{Barrier, StreamElement};
 use crate::error::Error;
 
 /// What the inputs bring together.
 #[derive(Debug)]
 pub(crate) enum Input {
-    Rows(RecordBatch),
+    /// Rows of one input (a number when the operator has several, 0 otherwise).
+    Rows {
+        input: usize,
+        rows: RecordBatch,
+    },
     Rejected(RecordBatch),
     /// Every input has brought this barrier.
-    Barrier(CheckpointId),
+    Barrier(Barrier),
     /// Every input has ended.
     End,
 }
@@ -28,13 +31,20 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) struct Inputs {
     receivers: Vec<Receiver>,
+    /// The input of the operator that each receiver belongs to.
+    input_of: Vec<usize>,
     alignment: Alignment,
     next_index: usize,
 }
 
 impl Inputs {
-    pub(crate) fn new(receivers: Vec<Receiver>) -> Self {
-        Inputs { alignment: Alignment::new(receivers.len()), receivers, next_index: 0 }
+    /// The receivers of each input.
+    pub(crate) fn new(by_input: Vec<Vec<Receiver>>) -> Self {
+        let of_each = by_input.iter().enumerate();
+        let input_of: Vec<usize> =
+            of_each.flat_map(|(input, receivers)| std::iter::repeat_n(input, receivers.len())).collect();
+        let receivers: Vec<Receiver> = by_input.into_iter().flatten().collect();
+        Inputs { alignment: Alignment::new(receivers.len()), receivers, input_of, next_index: 0 }
     }
 
     /// The next input. Cancel safe.
@@ -45,6 +55,7 @@ impl Inputs {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Input, Interrupt>> {
         let count = self.receivers.len();
         let mut tried = 0;
+        let mut waits_until = None;
         while tried < count {
             let index = (self.next_index + tried) % count;
             if !self.alignment.is_flowing(index) {
@@ -59,20 +70,24 @@ impl Inputs {
                 Poll::Ready(None) => return Poll::Ready(Err(Interrupt::NeighbourGone)),
                 Poll::Ready(Some(StreamElement::Batch(rows))) => {
                     self.next_index = (index + 1) % count;
-                    return Poll::Ready(Ok(Input::Rows(rows)));
+                    return Poll::Ready(Ok(Input::Rows { input: self.input_of[index], rows }));
                 }
                 Poll::Ready(Some(StreamElement::Rejected(rows))) => {
                     self.next_index = (index + 1) % count;
                     return Poll::Ready(Ok(Input::Rejected(rows)));
                 }
-                Poll::Ready(Some(StreamElement::Barrier(checkpoint))) => {
-                    self.alignment.apply(index, Mark::Barrier(checkpoint))
+                Poll::Ready(Some(StreamElement::Barrier(barrier))) => {
+                    // The coordinator sends the same one to every source.
+                    waits_until = barrier.waits_until;
+                    self.alignment.apply(index, Mark::Barrier(barrier.checkpoint))
                 }
                 Poll::Ready(Some(StreamElement::End)) => self.alignment.apply(index, Mark::End),
             };
             match step {
                 Ok(Step::Wait) => {}
-                Ok(Step::Aligned(checkpoint)) => return Poll::Ready(Ok(Input::Barrier(checkpoint))),
+                Ok(Step::Aligned(checkpoint)) => {
+                    return Poll::Ready(Ok(Input::Barrier(Barrier { checkpoint, waits_until })));
+                }
                 Ok(Step::Ended) => return Poll::Ready(Ok(Input::End)),
                 Err(error) => return Poll::Ready(Err(bug(error))),
             }

@@ -2,7 +2,7 @@
 
 use arrow_array::RecordBatch;
 
-use super::context::{Interrupt, TaskContext, TaskEvent};
+use super::context::{Interrupt, OperatorReport, TaskContext, TaskEvent};
 use super::inputs::{Input, Inputs};
 use super::output::Output;
 use crate::operator::Operator;
@@ -28,15 +28,14 @@ impl OperatorTask {
     async fn work(&mut self) -> Result<(), Interrupt> {
         loop {
             match self.inputs.next().await? {
-                Input::Rows(rows) => self.process(rows).await?,
+                Input::Rows { rows, .. } => self.process(rows).await?,
                 Input::Rejected(rejected) => self.output.rejected(rejected).await?,
-                Input::Barrier(checkpoint) => {
+                Input::Barrier(barrier) => {
                     let filtered_count = std::mem::take(&mut self.filtered_count);
-                    let subtask = self.context.subtask;
-                    self.output.barrier(checkpoint).await?;
-                    self.context
-                        .tell(TaskEvent::OperatorAcked { subtask, checkpoint, filtered_count })
-                        .await?;
+                    let report = OperatorReport { filtered_count, ..OperatorReport::default() };
+                    let (subtask, checkpoint) = (self.context.subtask, barrier.checkpoint);
+                    self.output.barrier(barrier).await?;
+                    self.context.tell(TaskEvent::OperatorAcked { subtask, checkpoint, report }).await?;
                 }
                 Input::End => return self.output.end().await,
             }

@@ -1,21 +1,20 @@
-//! Where a task sends: one channel to the next task, or a router over all sinks.
+//! Where a task sends: one channel to the next task, or a router over all subtasks of the next stage.
 
 use arrow_array::RecordBatch;
-use sharestream_base::ids::CheckpointId;
 
 use super::context::Interrupt;
 use crate::ErrorKind;
 use crate::channel::Sender;
-use crate::element::StreamElement;
+use crate::element::{Barrier, StreamElement};
 use crate::error::Error;
 use crate::sink::Router;
 
 /// The output of one task.
 pub(crate) enum Output {
-    /// To the operator chain beside the source.
+    /// To the subtask with the same number.
     Direct(Sender),
-    /// To the sinks. Dead letters of one upstream subtask all go to one sink.
-    Routed { router: Box<dyn Router>, sinks: Vec<Sender>, rejected_to: usize },
+    /// To every subtask of the next stage. Dead letters of one upstream subtask all go to one of them.
+    Routed { router: Box<dyn Router>, senders: Vec<Sender>, rejected_to: usize },
 }
 
 impl Output {
@@ -26,13 +25,13 @@ impl Output {
         }
         match self {
             Output::Direct(sender) => sender.send(StreamElement::Batch(rows)).await?,
-            Output::Routed { router, sinks, .. } => {
+            Output::Routed { router, senders, .. } => {
                 let row_count = rows.num_rows();
                 let parts = router.route(rows)?;
-                check_parts(&parts, row_count, sinks.len())?;
-                for (sink, part) in parts {
+                check_parts(&parts, row_count, senders.len())?;
+                for (to, part) in parts {
                     if part.num_rows() > 0 {
-                        sinks[sink].send(StreamElement::Batch(part)).await?;
+                        senders[to].send(StreamElement::Batch(part)).await?;
                     }
                 }
             }
@@ -47,15 +46,15 @@ impl Output {
         }
         let sender = match self {
             Output::Direct(sender) => sender,
-            Output::Routed { sinks, rejected_to, .. } => &mut sinks[*rejected_to],
+            Output::Routed { senders, rejected_to, .. } => &mut senders[*rejected_to],
         };
         Ok(sender.send(StreamElement::Rejected(rejected)).await?)
     }
 
     /// Sends a barrier everywhere.
-    pub(crate) async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<(), Interrupt> {
+    pub(crate) async fn barrier(&mut self, barrier: Barrier) -> Result<(), Interrupt> {
         for sender in self.senders() {
-            sender.send(StreamElement::Barrier(checkpoint)).await?;
+            sender.send(StreamElement::Barrier(barrier)).await?;
         }
         Ok(())
     }
@@ -71,20 +70,20 @@ impl Output {
     fn senders(&mut self) -> &mut [Sender] {
         match self {
             Output::Direct(sender) => std::slice::from_mut(sender),
-            Output::Routed { sinks, .. } => sinks,
+            Output::Routed { senders, .. } => senders,
         }
     }
 }
 
 /// A router that loses or doubles rows would break G1 unseen, so its count is checked.
-fn check_parts(parts: &[(usize, RecordBatch)], row_count: usize, sink_count: usize) -> Result<(), Error> {
+fn check_parts(parts: &[(usize, RecordBatch)], row_count: usize, subtask_count: usize) -> Result<(), Error> {
     let routed_count: usize = parts.iter().map(|(_, part)| part.num_rows()).sum();
-    if routed_count == row_count && parts.iter().all(|(sink, _)| *sink < sink_count) {
+    if routed_count == row_count && parts.iter().all(|(to, _)| *to < subtask_count) {
         return Ok(());
     }
-    let to: Vec<usize> = parts.iter().map(|(sink, _)| *sink).collect();
+    let to: Vec<usize> = parts.iter().map(|(to, _)| *to).collect();
     Err(Error::new(
         ErrorKind::Bug,
-        format!("the router made {routed_count} of {row_count} rows, for sinks {to:?} of {sink_count}"),
+        format!("the router made {routed_count} of {row_count} rows, for subtasks {to:?} of {subtask_count}"),
     ))
 }

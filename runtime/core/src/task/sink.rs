@@ -7,6 +7,7 @@ use sharestream_base::watch;
 use super::context::{Interrupt, TaskContext, TaskEvent};
 use super::inputs::{Input, Inputs};
 use crate::ErrorKind;
+use crate::element::Barrier;
 use crate::error::Error;
 use crate::sink::Sink;
 
@@ -33,7 +34,7 @@ impl SinkTask {
     async fn work(&mut self) -> Result<(), Interrupt> {
         loop {
             match self.next().await? {
-                Input::Rows(rows) => {
+                Input::Rows { rows, .. } => {
                     self.wait_until_open().await?;
                     self.sink.write(self.writing, rows).await?;
                 }
@@ -41,7 +42,7 @@ impl SinkTask {
                     self.wait_until_open().await?;
                     self.sink.write_rejected(self.writing, rejected).await?;
                 }
-                Input::Barrier(checkpoint) => {
+                Input::Barrier(Barrier { checkpoint, .. }) => {
                     self.check_barrier(checkpoint)?;
                     let subtask = self.context.subtask;
                     let report = self.sink.flush(checkpoint).await?;

@@ -1,18 +1,24 @@
 //! The loop of a source task.
 
+use std::sync::Arc;
+
 use sharestream_base::ids::CheckpointId;
 use tokio::sync::mpsc;
 
 use super::context::{Interrupt, TaskContext, TaskEvent};
 use super::gauges::Gauges;
 use super::output::Output;
+use crate::decision::Decisions;
+use crate::element::Barrier;
 use crate::source::{Source, SourceEvent};
 
 /// What the coordinator asks of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SourceCommand {
     /// Close the epoch and send the barrier on.
-    Barrier(CheckpointId),
+    Barrier(Barrier),
+    /// These offsets are decided in a later epoch than that of the checkpoint.
+    Deferred(CheckpointId, Arc<Decisions>),
     /// The epoch is committed.
     Committed(CheckpointId),
     /// Acquire nothing more.
@@ -22,8 +28,8 @@ pub(crate) enum SourceCommand {
 }
 
 /// Commands that can be on their way to a source: a barrier is sent only when every source has answered the one
-/// before, so there are at most that barrier, the commits of the two epochs before it, and the two commands of a
-/// drain. The rest is slack.
+/// before, so there are at most that barrier, the commits and deferrals of the two epochs before it, and the two
+/// commands of a drain. The rest is slack.
 pub(crate) const COMMANDS_MAX: usize = 16;
 
 /// A source task and what it needs.
@@ -32,7 +38,7 @@ pub(crate) struct SourceTask {
     pub(crate) source: Box<dyn Source>,
     pub(crate) output: Output,
     pub(crate) commands: mpsc::Receiver<SourceCommand>,
-    pub(crate) gauges: std::sync::Arc<Gauges>,
+    pub(crate) gauges: Arc<Gauges>,
     pub(crate) is_acquiring: bool,
     /// True while a call that must not be dropped half way is running: a source that was interrupted in it cannot
     /// be asked to close.
@@ -99,11 +105,17 @@ impl SourceTask {
     async fn obey(&mut self, command: SourceCommand) -> Result<(), Interrupt> {
         let subtask = self.context.subtask;
         match command {
-            SourceCommand::Barrier(checkpoint) => {
+            SourceCommand::Barrier(barrier) => {
+                let checkpoint = barrier.checkpoint;
                 let report = self.source.barrier(checkpoint).await?;
-                self.output.barrier(checkpoint).await?;
+                self.output.barrier(barrier).await?;
                 self.gauges.barrier(subtask, self.source.in_flight());
                 self.context.tell(TaskEvent::SourceAcked { subtask, checkpoint, report }).await
+            }
+            SourceCommand::Deferred(checkpoint, offsets) => {
+                self.source.deferred(checkpoint, &offsets).await?;
+                self.gauges.refresh(subtask, self.source.in_flight());
+                Ok(())
             }
             SourceCommand::Committed(checkpoint) => {
                 self.source.committed(checkpoint).await?;

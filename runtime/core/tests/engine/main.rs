@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 #![allow(unreachable_pub, reason = "fixtures are shared between the files of one test program")]
 
+mod async_map;
 mod control;
 mod exactly_once;
 mod failures;
@@ -11,4 +12,6 @@ mod graph;
 mod pipelining;
 mod planted_bugs;
 mod recovery;
+mod state;
+mod state_size;
 mod throughput;

@@ -106,7 +106,7 @@ impl SourceFactory for Paced {
     }
 }
 
-struct Nothing;
+pub struct Nothing;
 
 impl Operator for Nothing {
     fn process(&mut self, batch: RecordBatch) -> Result<OperatorOutput> {

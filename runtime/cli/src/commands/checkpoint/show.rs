@@ -3,7 +3,7 @@
 use serde_json::json;
 use sharestream_base::Env;
 use sharestream_base::ids::CheckpointId;
-use sharestream_checkpoints::{InspectedCheckpoint, Inspection, Manifest, OffsetDecision};
+use sharestream_checkpoints::{InspectedCheckpoint, Inspection, Manifest, OffsetDecision, StatePart};
 
 use super::{Looked, age, as_json, bytes, state, utc};
 use crate::args::checkpoints::CheckpointShowArgs;
@@ -103,10 +103,21 @@ fn print(checkpoint: &InspectedCheckpoint, manifest: &Manifest, now_ms: i64) {
         output::line(&output::table(&header, sources));
     }
     let operators = manifest.operators.iter().map(|operator| {
-        vec![operator.operator.clone(), operator.subtask.to_string(), operator.state.name.clone()]
+        let sum = |of: fn(&StatePart) -> u64| operator.parts.iter().map(of).sum::<u64>();
+        vec![
+            operator.operator.clone(),
+            operator.state_version.to_string(),
+            operator.key_groups.to_string(),
+            operator.parts.len().to_string(),
+            output::thousands(sum(|part| part.rows)),
+            bytes(sum(|part| part.bytes)),
+        ]
     });
     let operators: Vec<_> = operators.collect();
     if !operators.is_empty() {
-        output::line(&output::table(&["operator", "subtask", "state"], operators));
+        output::line(&output::table(
+            &["operator", "version", "key groups", "parts", "rows", "state"],
+            operators,
+        ));
     }
 }

@@ -48,7 +48,8 @@ pub(super) async fn run(env: Env, args: CheckpointVerifyArgs) -> anyhow::Result<
     let seen = looked.inspect().await?;
     looked.refuse_empty(&seen).await?;
     let mut findings = Findings::default();
-    findings.faults.extend(seen.faults().into_iter().map(|fault| fault.what));
+    let faults = seen.faults().into_iter().chain(seen.state_faults(&looked.store).await?);
+    findings.faults.extend(faults.map(|fault| fault.what));
     let committed = match (&place, before) {
         (Some(place), Some(before)) => {
             let after = read_log(&env, place, &key).await?;

@@ -3,7 +3,11 @@
 //! Every batch between tasks ends with these columns, in this order, after the user's columns. Operators pass them
 //! through whatever they project. They are what a sink writes as provenance and what a dead letter needs.
 
+mod reader;
+
 use std::sync::Arc;
+
+pub use reader::{Coordinates, DictionaryText, bytes, errors};
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 

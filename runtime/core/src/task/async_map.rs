@@ -1,0 +1,219 @@
+//! The loop of a subtask that calls out.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use sharestream_base::ids::CheckpointId;
+use sharestream_base::{Instant, Rng, watch};
+use std::sync::Arc;
+
+use super::context::{Interrupt, OperatorReport, TaskContext, TaskEvent};
+use super::gauges::Gauges;
+use super::inputs::{Input, Inputs};
+use super::output::Output;
+use crate::ErrorKind;
+use crate::async_map::{Assembler, AsyncFunction, AsyncRow, BarrierRule, CallError, CallResult, Line};
+use crate::coordinates::Coordinates;
+use crate::decision::{DecidedRange, Decision, Decisions};
+use crate::element::Barrier;
+use crate::error::Error;
+
+/// A subtask that calls out, and what it needs.
+pub(crate) struct AsyncMapTask {
+    pub(crate) context: TaskContext,
+    pub(crate) function: Arc<dyn AsyncFunction>,
+    pub(crate) timeout: std::time::Duration,
+    pub(crate) rule: BarrierRule,
+    pub(crate) line: Line,
+    pub(crate) assembler: Assembler,
+    pub(crate) inputs: Inputs,
+    pub(crate) output: Output,
+    /// The newest barrier that was sent: until it has come, upstream is read whatever is waiting here.
+    pub(crate) barrier_sent: watch::Receiver<CheckpointId>,
+    /// The last barrier that has passed.
+    pub(crate) passed: CheckpointId,
+    pub(crate) gauges: Arc<Gauges>,
+    /// Its number among the subtasks that call out.
+    pub(crate) gauge: usize,
+    pub(crate) rng: Rng,
+    pub(crate) calls: FuturesUnordered<BoxFuture<'static, (u64, CallResult)>>,
+    /// Rows that were dropped since the last barrier.
+    pub(crate) filtered_count: u64,
+}
+
+/// Rows that leave together, at most.
+const ROWS_OUT_MAX: usize = 1_024;
+/// Of the wait for a pause that is spread: a fifth either way.
+const JITTER: f64 = 0.2;
+
+/// What woke the loop.
+enum Wake {
+    Call((u64, CallResult)),
+    Input(Input),
+    /// Time for a retry, or a barrier was sent.
+    Look,
+}
+
+impl AsyncMapTask {
+    pub(crate) async fn run(mut self) {
+        let context = self.context.clone();
+        if let Err(interrupt) = context.guard(self.work()).await {
+            tracing::debug!(task = context.name, ?interrupt, "async map task is winding down");
+        }
+    }
+
+    async fn work(&mut self) -> Result<(), Interrupt> {
+        loop {
+            self.start_calls();
+            match self.wake().await? {
+                Wake::Call(end) => self.take_ends(end).await?,
+                Wake::Input(Input::Rows { rows, .. }) => self.arrive(rows),
+                Wake::Input(Input::Rejected(rejected)) => self.output.rejected(rejected).await?,
+                Wake::Input(Input::Barrier(barrier)) => self.barrier(barrier).await?,
+                // What runs now was deferred by the last barrier: it is not ours to finish.
+                Wake::Input(Input::End) => return self.output.end().await,
+                Wake::Look => {}
+            }
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    async fn wake(&mut self) -> Result<Wake, Interrupt> {
+        let may_read = self.line.has_room() || *self.barrier_sent.borrow() > self.passed;
+        let wake_at = self.line.wake_at();
+        tokio::select! {
+            biased;
+            Some(end) = self.calls.next() => Ok(Wake::Call(end)),
+            input = self.inputs.next(), if may_read => Ok(Wake::Input(input?)),
+            sent = self.barrier_sent.changed(), if !may_read => {
+                sent.map_err(|_coordinator_gone| Interrupt::NeighbourGone)?;
+                Ok(Wake::Look)
+            }
+            () = sleep_until(&self.context, wake_at) => Ok(Wake::Look),
+        }
+    }
+
+    fn arrive(&mut self, rows: arrow_array::RecordBatch) {
+        let now = self.context.clock.now();
+        let batch = Arc::new(rows);
+        for index in 0..batch.num_rows() {
+            self.line.arrive(AsyncRow::new(batch.clone(), index), now);
+        }
+        self.show();
+    }
+
+    fn start_calls(&mut self) {
+        let now = self.context.clock.now();
+        while let Some((number, row)) = self.line.start_next(now) {
+            let (function, clock, limit) = (self.function.clone(), self.context.clock.clone(), self.timeout);
+            self.calls.push(Box::pin(async move {
+                let result = match clock.timeout(limit, function.call(row)).await {
+                    Ok(result) => result,
+                    Err(_elapsed) => Err(CallError::transient(format!("no answer within {limit:?}"))),
+                };
+                (number, result)
+            }));
+        }
+    }
+
+    /// Takes the end of one call, and of all others that have ended by now, and hands on what may leave.
+    async fn take_ends(&mut self, end: (u64, CallResult)) -> Result<(), Interrupt> {
+        let mut next = Some(end);
+        while let Some((number, result)) = next {
+            let rng = &self.rng;
+            let now = self.context.clock.now();
+            self.line.finished(number, result, now, |pause| rng.jitter(pause, JITTER))?;
+            if self.line.done_count() >= ROWS_OUT_MAX {
+                break;
+            }
+            self.start_calls();
+            next = self.calls.next().now_or_never().flatten();
+        }
+        self.hand_on().await
+    }
+
+    async fn hand_on(&mut self) -> Result<(), Interrupt> {
+        while self.line.done_count() > 0 {
+            let done = self.line.take_done(ROWS_OUT_MAX);
+            let count = done.len() as u64;
+            let assembled = self.assembler.assemble(done)?;
+            self.filtered_count += assembled.dropped_count;
+            self.gauges.called(self.gauge, count, self.context.clock.now());
+            if let Some(rejected) = assembled.rejected {
+                self.output.rejected(rejected).await?;
+            }
+            if let Some(rows) = assembled.rows {
+                self.output.rows(rows).await?;
+            }
+        }
+        self.show();
+        Ok(())
+    }
+
+    async fn barrier(&mut self, barrier: Barrier) -> Result<(), Interrupt> {
+        let waits_until = match self.rule {
+            // The coordinator's deadline for barriers bounds it.
+            BarrierRule::Wait => None,
+            BarrierRule::Defer => Some(barrier.waits_until.unwrap_or_else(|| self.context.clock.now())),
+        };
+        self.finish_calls(waits_until).await?;
+        self.hand_on().await?;
+        let deferred = self.deferred()?;
+        let filtered_count = std::mem::take(&mut self.filtered_count);
+        let report = OperatorReport { filtered_count, deferred, state: None };
+        self.passed = barrier.checkpoint;
+        self.gauges.call_barrier(self.gauge);
+        let (subtask, checkpoint) = (self.context.subtask, barrier.checkpoint);
+        self.output.barrier(barrier).await?;
+        self.context.tell(TaskEvent::OperatorAcked { subtask, checkpoint, report }).await
+    }
+
+    /// Works on what is here, until nothing is left or `until` has come. Nothing is read from upstream: it belongs to
+    /// the next epoch.
+    async fn finish_calls(&mut self, until: Option<Instant>) -> Result<(), Interrupt> {
+        while self.line.len() > 0 {
+            self.start_calls();
+            let wake_at = self.line.wake_at();
+            let end = tokio::select! {
+                biased;
+                Some(end) = self.calls.next() => Some(end),
+                () = sleep_until(&self.context, until) => return Ok(()),
+                () = sleep_until(&self.context, wake_at) => None,
+            };
+            if let Some(end) = end {
+                self.take_ends(end).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The offsets that are still worked on. They are told apart by offset alone, so two rows of one would tear it.
+    fn deferred(&self) -> Result<Decisions, Error> {
+        let mut deferred = Decisions::new();
+        for row in self.line.outstanding() {
+            let (partition, offset) = Coordinates::of(row.batch())?.source(row.index())?;
+            if deferred.get(partition, offset).is_some() {
+                let key = row.idempotency_key()?;
+                let context = format!(
+                    "record {key} reached this operator as several rows, although operators in front of it promise \
+                     at most one for each record (rows_per_record)"
+                );
+                return Err(Error::new(ErrorKind::Bug, context));
+            }
+            let range = DecidedRange { first: offset, last: offset, decision: Decision::Accept };
+            deferred.set(partition, range);
+        }
+        Ok(deferred)
+    }
+
+    fn show(&self) {
+        self.gauges.calls(self.gauge, &self.line.load());
+    }
+}
+
+async fn sleep_until(context: &TaskContext, at: Option<Instant>) {
+    match at {
+        Some(at) => context.clock.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
