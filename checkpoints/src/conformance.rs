@@ -12,8 +12,8 @@ use sharestream_base::ids::{CheckpointId, JobEpoch};
 
 use crate::decide::{LastCommitted, Outcomes};
 use crate::{
-    CheckpointStore, ErrorKind, JobKey, Manifest, ManifestRef, Owner, Recovery, Result, Retention,
-    StoredState,
+    CheckpointStore, ErrorKind, Inspection, JobKey, Manifest, ManifestRef, Owner, Recovery, Result,
+    Retention, StoredState,
 };
 
 /// Runs every rule against `objects`, which must be empty.
@@ -32,7 +32,9 @@ pub async fn run(objects: Arc<dyn ObjectStore>) -> Result<()> {
     an_uncommitted_manifest_is_deleted_by_recovery(folder("uncommitted")).await?;
     a_folder_of_another_job_is_refused(folder("identity")).await?;
     instances_of_one_job_share_a_folder(folder("instances")).await?;
-    retention_keeps_what_recovery_needs(folder("retention")).await
+    retention_keeps_what_recovery_needs(folder("retention")).await?;
+    a_start_deletes_what_is_too_many(folder("start")).await?;
+    a_store_is_looked_at_without_a_trace(folder("look")).await
 }
 
 async fn open(objects: &Arc<dyn ObjectStore>) -> Result<(CheckpointStore, Owner)> {
@@ -169,6 +171,38 @@ async fn retention_keeps_what_recovery_needs(objects: Arc<dyn ObjectStore>) -> R
     let kept = [(4, StoredState::Completed), (5, StoredState::Completed), (6, StoredState::Pending)];
     assert_eq!(states(&store).await?, kept, "the last ones, and what is pending");
     Ok(())
+}
+
+async fn a_start_deletes_what_is_too_many(objects: Arc<dyn ObjectStore>) -> Result<()> {
+    let mut last = None;
+    for id in 1..=4 {
+        let (store, owner) = open(&objects).await?;
+        let store = store.with_owners_kept(2).with_retention(Retention::keep_last(2));
+        let outcomes = last.map_or_else(Outcomes::default, |(id, manifest_ref)| outcome(id, &manifest_ref));
+        let recovered = Recovery::inspect(&store).await?.finish(&store, &owner, outcomes).await?;
+        let predecessor = recovered.predecessor.map(|id| id.0);
+        let published = store.publish_pending(&owner, &manifest(&store, &owner, id, predecessor)).await?;
+        store.complete(&owner, &published.manifest_ref).await?;
+        last = Some((id, published.manifest_ref));
+    }
+    let (store, _) = open(&objects).await?;
+    let kept = [(2, StoredState::Completed), (3, StoredState::Completed), (4, StoredState::Completed)];
+    assert_eq!(states(&store).await?, kept, "two of before, and the one of this run");
+    Ok(())
+}
+
+async fn a_store_is_looked_at_without_a_trace(objects: Arc<dyn ObjectStore>) -> Result<()> {
+    let (store, owner) = open(&objects).await?;
+    let published = store.publish_pending(&owner, &manifest(&store, &owner, 1, None)).await?;
+    store.complete(&owner, &published.manifest_ref).await?;
+    store.publish_pending(&owner, &manifest(&store, &owner, 2, Some(1))).await?;
+    let seen = Inspection::of(&store).await?;
+    assert_eq!(seen.faults(), [], "nothing is wrong");
+    let epochs: Vec<_> = seen.owners.iter().map(|owner| (owner.epoch, owner.by.as_deref())).collect();
+    assert_eq!(epochs, [(owner.epoch, Some("conformance"))], "who owns it");
+    assert!(seen.checkpoints.iter().all(|one| one.bytes > 100), "sizes are known");
+    assert_eq!(Inspection::of(&store).await?, seen, "and nothing changed");
+    store.check_owner(&owner).await
 }
 
 #[cfg(test)]

@@ -11,12 +11,10 @@ use sharestream_base::planted::{Bug, is_planted};
 
 use crate::paths::owner_epoch;
 use crate::store::{CheckpointStore, Create};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, StoredOwner};
 
 /// Epochs tried when others start at the same time, before giving up.
 const ACQUIRE_ATTEMPTS: u32 = 64;
-/// Older owner objects that are kept for people to read.
-const OWNERS_KEPT: usize = 16;
 
 /// Ownership of a (job, instance), as long as [`CheckpointStore::check_owner`] says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ impl CheckpointStore {
                 // Somebody with our name and our clock may have written the same bytes at the same moment: only
                 // one create can have answered, so an object found instead of written is never taken as ours.
                 Create::Written => {
-                    let surplus = owners.len().saturating_sub(OWNERS_KEPT);
+                    let surplus = owners.len().saturating_sub(self.owners_kept());
                     for old in &owners[..surplus] {
                         self.delete(&self.paths().owner(*old)).await?;
                     }
@@ -90,6 +88,17 @@ impl CheckpointStore {
                 Err(Error::new(ErrorKind::Corrupt, format!("{path}, which this process wrote, is gone")))
             }
         }
+    }
+
+    /// All owners that are kept, by epoch.
+    pub(crate) async fn stored_owners(&self) -> Result<Vec<StoredOwner>> {
+        let mut owners = Vec::new();
+        for epoch in self.owner_epochs().await? {
+            let record = self.owner_record(epoch).await?;
+            let acquired_ms = record.as_ref().map(|record| record.acquired_ms);
+            owners.push(StoredOwner { epoch, by: record.map(|record| record.by), acquired_ms });
+        }
+        Ok(owners)
     }
 
     /// Epochs of all owners, ascending.

@@ -12,7 +12,7 @@
 //!
 //! Every object is written once and never changed (create-if-absent), so no store needs compare-and-set. An answer
 //! that got lost is resolved by reading the object back. The local store ([`LocalStore`]) answers only when file
-//! and folder are synced.
+//! and folder are synced. [`StoreLocation`] opens folders and buckets from what a user writes.
 //!
 //! What is committed is *not* decided here: the outcome record in the job's Kafka transaction decides, and
 //! [`decide::decide`] turns it and the stored objects into what to restore, complete and delete (DESIGN section 2,
@@ -23,6 +23,8 @@
 //! | Feature | Meaning |
 //! | --- | --- |
 //! | `conformance` | `conformance`: the suite that any `ObjectStore` must pass to hold checkpoints |
+//! | `s3`, `gcs`, `azure` | buckets of Amazon S3 and its likes, Google Cloud Storage, Azure Blob Storage |
+//! | `cloud` | all three |
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -46,6 +48,11 @@
 //! # Ok::<(), sharestream_checkpoints::Error>(()) }).unwrap();
 //! ```
 
+#[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
+mod cloud;
+#[cfg(not(any(feature = "s3", feature = "gcs", feature = "azure")))]
+#[path = "cloud/none.rs"]
+mod cloud;
 mod codec;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -54,7 +61,9 @@ mod error;
 mod fence;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod inspect;
 mod local;
+mod location;
 mod manifest;
 mod paths;
 mod publish;
@@ -66,7 +75,9 @@ mod types;
 
 pub use error::{Error, Result};
 pub use fence::Owner;
+pub use inspect::{Fault, InspectedCheckpoint, Inspection, StoredOwner};
 pub use local::LocalStore;
+pub use location::{OpenedStore, StoreLocation};
 pub use manifest::{DecidedOffsets, Manifest, OffsetDecision, SourceSnapshot};
 pub use publish::PublishedCheckpoint;
 pub use recover::{Recovered, Recovery};

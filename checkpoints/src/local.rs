@@ -74,25 +74,46 @@ impl LocalStore {
             let absolute = std::path::absolute(&folder).map_err(|error| cannot("found", error))?;
             let mut synced_folders = BTreeSet::new();
             create_folder(&absolute, &mut synced_folders).map_err(|error| cannot("created", error))?;
-            let state = State {
-                folder: absolute,
-                synced_folders: Mutex::new(synced_folders),
-                // A random start: two containers that share the folder may have the same process id, and a
-                // crash may have left a temporary behind.
-                temporary_number: AtomicU64::new(Rng::from_entropy().below(1 << 62)),
-                sync_failed: AtomicBool::new(false),
-            };
+            let store = Self::in_folder(absolute, synced_folders)?;
+            let state = &store.state;
             let probe = state.temporary(&state.folder.join("probe"));
             write_synced(&probe, &[b"probe"]).map_err(|error| cannot("written", error))?;
             fs::remove_file(&probe).map_err(|error| cannot("written", error))?;
-            let files = LocalFileSystem::new_with_prefix(&state.folder).map_err(|error| {
-                let context =
-                    format!("checkpoint folder {} cannot be opened: {error}", state.folder.display());
-                Error::new(ErrorKind::InvalidInput, context).with_source(error)
-            })?;
-            Ok(LocalStore { files, state: Arc::new(state) })
+            Ok(store)
         });
         opened.await.map_err(|panic| Error::new(ErrorKind::Bug, panic.to_string()).with_source(panic))?
+    }
+
+    /// Opens a folder that exists, without proving that it can be written. Errors: `InvalidInput`.
+    pub async fn open_existing(folder: impl Into<PathBuf>) -> Result<Self> {
+        let folder = folder.into();
+        let opened = run_blocking("open-checkpoint-folder", move || {
+            let cannot = |error: io::Error| {
+                let context = format!("checkpoint folder {} cannot be opened: {error}", folder.display());
+                Error::new(ErrorKind::InvalidInput, context).with_source(error)
+            };
+            if !fs::metadata(&folder).map_err(cannot)?.is_dir() {
+                return Err(cannot(io::ErrorKind::NotADirectory.into()));
+            }
+            Self::in_folder(std::path::absolute(&folder).map_err(cannot)?, BTreeSet::new())
+        });
+        opened.await.map_err(|panic| Error::new(ErrorKind::Bug, panic.to_string()).with_source(panic))?
+    }
+
+    fn in_folder(folder: PathBuf, synced_folders: BTreeSet<PathBuf>) -> Result<Self> {
+        let files = LocalFileSystem::new_with_prefix(&folder).map_err(|error| {
+            let context = format!("checkpoint folder {} cannot be opened: {error}", folder.display());
+            Error::new(ErrorKind::InvalidInput, context).with_source(error)
+        })?;
+        let state = State {
+            folder,
+            synced_folders: Mutex::new(synced_folders),
+            // A random start: two containers that share the folder may have the same process id, and a
+            // crash may have left a temporary behind.
+            temporary_number: AtomicU64::new(Rng::from_entropy().below(1 << 62)),
+            sync_failed: AtomicBool::new(false),
+        };
+        Ok(LocalStore { files, state: Arc::new(state) })
     }
 
     fn refuse_after_failed_sync(&self) -> object_store::Result<()> {

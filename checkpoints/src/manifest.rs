@@ -118,4 +118,23 @@ impl Manifest {
             created_ms,
         }
     }
+
+    /// Decided ranges that no build would have written: backwards, out of order, or over one another. A sentence each.
+    pub fn check_ranges(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for source in &self.sources {
+            let mut end = None;
+            for range in &source.decided {
+                let DecidedOffsets { first, last, .. } = range;
+                if first > last || end.is_some_and(|end| *first <= end) {
+                    wrong.push(format!(
+                        "checkpoint {} decides offsets {first} to {last} of partition {} out of order, or twice",
+                        self.checkpoint, source.partition
+                    ));
+                }
+                end = end.max(Some(*last));
+            }
+        }
+        wrong
+    }
 }

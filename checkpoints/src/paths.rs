@@ -17,8 +17,17 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(instance: &str) -> Self {
-        let parts: [PathPart<'_>; 2] = [PathPart::from("instances"), PathPart::from(instance)];
-        Paths { instance: Path::from_iter(parts) }
+        Paths { instance: Self::instances().join(PathPart::from(instance)) }
+    }
+
+    /// The folder that has a part for each instance.
+    pub(crate) fn instances() -> Path {
+        Path::from("instances")
+    }
+
+    /// Name of the instance whose part this is; as it is stored, which differs for names that no job file allows.
+    pub(crate) fn instance_name(part: &Path) -> Option<String> {
+        part.filename().map(str::to_owned)
     }
 
     /// The object that says whose folder this is.

@@ -99,6 +99,12 @@ impl Recovery {
             tracing::info!(manifest = %name, "deleting a manifest that was never committed or is left over");
             store.delete_checkpoint(name).await?;
         }
+        if let (Some(retention), Some(last)) = (store.retention(), decision.predecessor)
+            && let Err(error) = retention.run(store, last).await
+        {
+            // Nothing is lost by it: the next recovery deletes what this one left.
+            tracing::warn!(%error, "old checkpoints could not be deleted");
+        }
         let restored = match decision.restore {
             Some(manifest_ref) => {
                 let manifest = store.load(&manifest_ref).await?;

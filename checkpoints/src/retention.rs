@@ -1,7 +1,7 @@
 //! Which completed checkpoints are kept.
 //!
 //! Recovery only ever needs the last committed one; the others are for people. Pending manifests are never touched:
-//! only the outcome log knows what they are.
+//! only the outcome log knows what they are. Owner objects are bounded where they are made (`fence`).
 
 use sharestream_base::ids::CheckpointId;
 

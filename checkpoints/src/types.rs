@@ -76,3 +76,9 @@ pub struct StoredCheckpoint {
     /// What is there of it.
     pub state: StoredState,
 }
+
+impl fmt::Display for StoredCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.id, self.job_epoch)
+    }
+}

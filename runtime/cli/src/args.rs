@@ -1,5 +1,6 @@
 //! The command line: every command, flag and default that a user sees.
 
+pub(crate) mod checkpoints;
 pub(crate) mod groups;
 
 use std::path::PathBuf;
@@ -66,6 +67,9 @@ pub(crate) enum Command {
     /// List or end the transactions of a job
     #[command(subcommand)]
     Transactions(groups::TransactionsCommand),
+    /// List, show, check or delete the checkpoints of a job
+    #[command(subcommand)]
+    Checkpoint(checkpoints::CheckpointCommand),
 }
 
 /// What a run or a check may take from the command line instead of the job file.

@@ -53,7 +53,8 @@ pub(crate) fn judge(error: &anyhow::Error) -> Failure {
     }
     let kind = error.chain().find_map(kind_of);
     let message = chain_text(error);
-    let hint = hint(kind, &message);
+    let is_of_store = error.chain().any(|cause| cause.is::<sharestream_checkpoints::Error>());
+    let hint = hint(kind, &message, is_of_store);
     let is_unreadable = error.downcast_ref::<UnreadableInput>().is_some();
     let is_refused = error.downcast_ref::<Refused>().is_some();
     let exit = if is_unreadable || is_refused || kind == Some(ErrorKind::InvalidInput) {
@@ -101,7 +102,7 @@ fn chain_text(error: &anyhow::Error) -> String {
     text
 }
 
-fn hint(kind: Option<ErrorKind>, message: &str) -> Option<String> {
+fn hint(kind: Option<ErrorKind>, message: &str, is_of_store: bool) -> Option<String> {
     let lower = message.to_lowercase();
     let is_unreachable = [
         "connection refused",
@@ -113,6 +114,11 @@ fn hint(kind: Option<ErrorKind>, message: &str) -> Option<String> {
     ]
     .iter()
     .any(|word| lower.contains(word));
+    if is_of_store && kind == Some(ErrorKind::Retry) {
+        let text = "the checkpoint store gives no answer: is its server running, and is `endpoint` in \
+                    [checkpoint.options] (or the environment) right? Nothing is lost";
+        return Some(text.to_owned());
+    }
     if is_unreachable {
         return Some(
             "is a broker running there? `sharestream broker` starts one; --brokers names another".to_owned(),
@@ -180,6 +186,13 @@ mod tests {
     fn a_refusal_is_wrong_usage_in_its_own_words() {
         let failure = judge(&Refused::error("there is no share group 'g'".to_owned()));
         assert_eq!((failure.message.as_str(), failure.exit), ("there is no share group 'g'", Exit::Usage));
+    }
+
+    #[test]
+    fn a_store_that_is_not_there_is_not_taken_for_a_broker() {
+        let cause = sharestream_checkpoints::Error::new(ErrorKind::Retry, "s3://b/x: Connection refused");
+        let hint = judge(&anyhow::Error::new(cause)).hint.unwrap();
+        assert!(hint.contains("checkpoint store") && !hint.contains("broker"), "{hint}");
     }
 
     #[test]

@@ -57,6 +57,7 @@ async fn run(command: Command) -> Exit {
         Command::Read(args) => Box::pin(commands::read::run(env, args)).await,
         Command::Group(command) => Box::pin(commands::group::run(env, command)).await,
         Command::Transactions(command) => Box::pin(commands::transactions::run(env, command)).await,
+        Command::Checkpoint(command) => Box::pin(commands::checkpoint::run(env, command)).await,
     };
     match result {
         Ok(exit) => exit,

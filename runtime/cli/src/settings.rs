@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sharestream_base::HostPort;
+use sharestream_checkpoints::StoreLocation;
 use sharestream_core::JobOptions;
 use sharestream_core::commit::CommitStep;
 use sharestream_kafka::{AckModeChoice, KafkaJobConfig, SinkConfig, SinkKey};
@@ -33,7 +34,7 @@ pub(crate) fn apply(job: &mut JobFile, overrides: &Overrides) {
         None => {}
     }
     if let Some(directory) = &overrides.checkpoint_directory {
-        job.checkpoint.directory = Some(directory.clone());
+        job.checkpoint.store = Some(StoreLocation::folder(directory));
     }
 }
 
@@ -80,6 +81,7 @@ pub(crate) fn job_options(job: &JobFile, drain_deadline: Duration) -> JobOptions
     let records = job.checkpoint.records.unwrap_or(defaults.epoch_rows_max);
     defaults
         .with_epoch_rows_max(records)
+        .with_checkpoints_retained(job.checkpoint.retain)
         .with_checkpoint_interval(job.checkpoint.interval)
         .with_barrier_alignment_timeout(BARRIER_MAX)
         .with_commit_deadline(COMMIT_MAX)

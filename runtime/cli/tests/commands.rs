@@ -2,56 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::io::{BufRead, BufReader, Write};
+mod process;
+
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 
-/// A broker that dies with the test.
-struct Broker {
-    child: Child,
-    address: String,
-}
-
-impl Broker {
-    fn start() -> Broker {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sharestream"))
-            .args(["broker", "--port", "0", "--json"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let address = event["bootstrap"].as_str().unwrap().to_owned();
-        Broker { child, address }
-    }
-
-    fn run(&self, arguments: &[&str], input: &str) -> Output {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sharestream"))
-            .args(arguments)
-            .args(["--brokers", &self.address])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
-    }
-
-    fn text(&self, arguments: &[&str], input: &str) -> String {
-        let output = self.run(arguments, input);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use process::Broker;
 
 const JOB: &str = r#"
 [job]

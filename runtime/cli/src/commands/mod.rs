@@ -2,6 +2,7 @@
 
 pub(crate) mod broker;
 mod caught_up;
+pub(crate) mod checkpoint;
 pub(crate) mod group;
 pub(crate) mod produce;
 pub(crate) mod read;

@@ -10,7 +10,7 @@ use serde_json::json;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Env, HostPort};
 use sharestream_broker::{BrokerConfig, RunningBroker};
-use sharestream_checkpoints::{CheckpointStore, JobKey};
+use sharestream_checkpoints::{CheckpointStore, JobKey, OpenedStore, Retention, StoreLocation};
 use sharestream_client::{Client, NewTopic};
 use sharestream_core::commit::CommitStep;
 use sharestream_core::{
@@ -105,7 +105,10 @@ async fn prepare(
     let client = Client::connect(env.clone(), client_config(&bootstrap, job.source.security.clone())).await?;
     create_topics(&client, job, broker.is_some()).await?;
     // Opened again by each attempt; here so that another job's folder is refused before anything starts.
-    open_store(job).await?;
+    let store = match &job.checkpoint.store {
+        Some(location) => Some(JobStore::open(location, job, reporter).await?),
+        None => None,
+    };
     let crash_step = args.crash_at.map(|crash| crash.step);
     let mut config = settings::kafka_config(job, &bootstrap, crash_step);
     // The outcomes are what recovery and `verify` believe: they must outlive a broker where there are several.
@@ -125,6 +128,7 @@ async fn prepare(
     reporter.started(&format!("{}/{}", job.job, job.instance), kafka.mode());
     let attempts = Attempts {
         job: job.clone(),
+        store,
         kafka,
         transform,
         hook: args.crash_at.map(crash_hook),
@@ -177,15 +181,53 @@ async fn create_topics(client: &Client, job: &JobFile, is_embedded: bool) -> any
     Ok(())
 }
 
-/// The job's checkpoint store, if it has one.
-async fn open_store(job: &JobFile) -> sharestream_core::Result<Option<CheckpointStore>> {
-    let Some(folder) = &job.checkpoint.directory else { return Ok(None) };
-    Ok(Some(CheckpointStore::local(folder, JobKey::new(&job.job, &job.instance)).await?))
+/// The job's checkpoint store.
+struct JobStore {
+    location: StoreLocation,
+    opened: OpenedStore,
+    key: JobKey,
+    owners_kept: usize,
+    retention: Retention,
+}
+
+impl JobStore {
+    /// Opens it once, so that whatever is wrong with it is told before anything starts.
+    async fn open(
+        location: &StoreLocation,
+        job: &JobFile,
+        reporter: &Reporter,
+    ) -> sharestream_core::Result<JobStore> {
+        if location.is_memory() {
+            reporter.note(
+                "checkpoints are kept in memory: after the end of this process the job refuses to go on from its \
+                 outcome topic, so use it with topics that you throw away",
+            );
+        }
+        let (location, opened) = (location.clone(), location.open().await?);
+        let key = JobKey::new(&job.job, &job.instance);
+        let owners_kept = job.checkpoint.retain_owners;
+        let retention = Retention::keep_last(job.checkpoint.retain);
+        let store = JobStore { location, opened, key, owners_kept, retention };
+        store.for_attempt().await?;
+        Ok(store)
+    }
+
+    /// The store for one attempt. A folder is opened anew, as one whose sync failed must be; others keep their
+    /// connections, and memory what it holds.
+    async fn for_attempt(&self) -> sharestream_core::Result<CheckpointStore> {
+        let opened = match self.location.as_folder() {
+            Some(_) => self.location.open().await?,
+            None => self.opened.clone(),
+        };
+        let store = CheckpointStore::open_in(&opened, self.key.clone()).await?;
+        Ok(store.with_owners_kept(self.owners_kept).with_retention(self.retention))
+    }
 }
 
 /// Builds the job anew for each attempt.
 struct Attempts {
     job: JobFile,
+    store: Option<JobStore>,
     kafka: KafkaJob,
     transform: Option<Arc<SqlTransform>>,
     hook: Option<StepHook>,
@@ -196,7 +238,10 @@ struct Attempts {
 impl AttemptFactory for Attempts {
     async fn build(&mut self, _attempt: u64) -> sharestream_core::Result<Job> {
         let job = &self.job;
-        let store = open_store(job).await?;
+        let store = match &self.store {
+            Some(store) => Some(store.for_attempt().await?),
+            None => None,
+        };
         let options = settings::job_options(job, self.drain_deadline);
         let mut builder = JobBuilder::new(JobId::new(&job.job, &job.instance))
             .source(self.kafka.source_factory(), job.source.parallelism)

@@ -8,6 +8,7 @@ mod report;
 mod sections;
 mod security;
 mod set;
+mod store;
 mod suggest;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sharestream_base::HostPort;
+use sharestream_checkpoints::StoreLocation;
 use sharestream_client::SecuritySettings;
 use sharestream_kafka::formats::{Format, OutputFormat};
 
@@ -94,12 +95,16 @@ pub(crate) struct SinkSettings {
 /// The `[checkpoint]` section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointSettings {
-    /// Folder of the checkpoint store, relative to the job file; `None`: the transaction is the checkpoint.
-    pub(crate) directory: Option<PathBuf>,
+    /// Where the checkpoint store is; `None`: the transaction is the checkpoint.
+    pub(crate) store: Option<StoreLocation>,
     /// Longest time between two checkpoints. Default 200 ms.
     pub(crate) interval: Duration,
     /// A checkpoint is also taken after this many records; `None` takes the runtime's default.
     pub(crate) records: Option<u64>,
+    /// Completed checkpoints that are kept; the job needs the last one. Default 3.
+    pub(crate) retain: usize,
+    /// Records of older owners that are kept, for people to read. Default 16.
+    pub(crate) retain_owners: usize,
 }
 
 /// The `[metrics]` section.

@@ -1,7 +1,7 @@
 //! The sections of a job file, one function each, and the checks across them.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use sharestream_base::HostPort;
@@ -17,6 +17,7 @@ use super::reader::{At, Section};
 use super::report::Problems;
 use super::security;
 use super::set::Text;
+use super::store;
 use super::suggest;
 
 /// More subtasks than this cannot help on one machine.
@@ -31,6 +32,10 @@ const OFFSETS_INTERVAL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 /// More records of one checkpoint than this would make its outcome record too large.
 const RECORDS_MAX: i64 = 1_000_000;
+/// Checkpoints and owners that are kept. Each start and each run of retention lists them.
+const RETAIN_DEFAULT: usize = 3;
+const RETAIN_OWNERS_DEFAULT: usize = 16;
+const RETAIN_MAX: i64 = 10_000;
 /// Part of the lock duration that an interval may take; the rest is for the commit, and for the epoch behind it.
 const INTERVALS_PER_LOCK_MIN: u32 = 3;
 
@@ -326,18 +331,31 @@ fn read_checkpoint(
     problems: &mut Problems,
 ) -> Option<CheckpointSettings> {
     let Some(mut section) = section else {
-        return Some(CheckpointSettings { directory: None, interval: INTERVAL_DEFAULT, records: None });
+        return Some(CheckpointSettings {
+            store: None,
+            interval: INTERVAL_DEFAULT,
+            records: None,
+            retain: RETAIN_DEFAULT,
+            retain_owners: RETAIN_OWNERS_DEFAULT,
+        });
     };
-    let directory = section.string("directory", problems);
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let store = store::read(&mut section, folder, problems);
     let interval = section.duration("interval", Duration::from_millis(1)..=INTERVAL_MAX, problems);
     let records = section.integer("records", 1..=RECORDS_MAX, problems);
+    let retain = section.integer("retain", 1..=RETAIN_MAX, problems);
+    let retain_owners = section.integer("retain_owners", 1..=RETAIN_MAX, problems);
     section.finish(problems);
     named.interval.clone_from(&interval);
-    let folder = path.parent().unwrap_or(Path::new(""));
+    let count = |count: Option<At<i64>>, default| {
+        count.and_then(|count| usize::try_from(count.value).ok()).unwrap_or(default)
+    };
     Some(CheckpointSettings {
-        directory: directory.map(|directory| folder.join(PathBuf::from(directory.value))),
+        store,
         interval: interval.map_or(INTERVAL_DEFAULT, |interval| interval.value),
         records: records.and_then(|records| u64::try_from(records.value).ok()),
+        retain: count(retain, RETAIN_DEFAULT),
+        retain_owners: count(retain_owners, RETAIN_OWNERS_DEFAULT),
     })
 }
 

@@ -36,7 +36,8 @@ fn the_example_is_a_job_without_faults() {
     assert_eq!((job.job.as_str(), job.instance.as_str()), ("delayed-flights", "main"));
     assert_eq!(job.source.format.user_schema().fields().len(), 19);
     assert_eq!(job.source.group_config["share.partition.max.record.locks"], "4000");
-    assert_eq!(job.checkpoint.directory.as_deref(), Some(Path::new("examples/flights/checkpoints")));
+    let folder = job.checkpoint.store.as_ref().and_then(|store| store.as_folder());
+    assert_eq!(folder, Some(Path::new("examples/flights/checkpoints")));
     let sql = job.transform.unwrap();
     assert!(sql.text.starts_with("SELECT"), "{}", sql.text);
     assert!(text[sql.start..].starts_with("SELECT carrier"));
@@ -49,7 +50,13 @@ fn defaults_are_filled_in() {
     assert_eq!((job.source.parallelism, job.sink.parallelism), (1, 1));
     assert_eq!(
         job.checkpoint,
-        CheckpointSettings { directory: None, interval: Duration::from_millis(200), records: None }
+        CheckpointSettings {
+            store: None,
+            interval: Duration::from_millis(200),
+            records: None,
+            retain: 3,
+            retain_owners: 16,
+        }
     );
     assert_eq!((job.ack_mode, job.transform, job.dead_letter_topic), (AckModeSetting::Auto, None, None));
     let Format::Csv(csv) = job.source.format else { panic!("csv was written") };
@@ -413,4 +420,49 @@ fn a_security_setting_that_is_not_known_is_shown_with_its_line() {
     assert!(shown.contains("did you mean 'security.protocol'?"), "{shown}");
     let embedded = with_security(r#"security.protocol = "SSL""#).replace("localhost:9092", "embedded");
     assert!(errors(&embedded).contains("makes no sense with brokers = \"embedded\""));
+}
+
+#[test]
+fn checkpoints_are_kept_in_a_folder_or_a_bucket() {
+    let store = |text: &str| {
+        let text = edited("[sink]", &format!("[checkpoint]\n{text}\n[sink]"));
+        parse(Path::new("jobs/job.toml"), &text, &[]).unwrap().checkpoint
+    };
+    for text in ["directory = \"checkpoints\"", "store = \"checkpoints\""] {
+        let folder = store(text).store.unwrap();
+        assert_eq!(folder.as_folder(), Some(Path::new("jobs/checkpoints")), "{text}");
+    }
+    assert!(store("store = \"memory://\"").store.unwrap().is_memory());
+    let kept = store("store = \"/x\"\nretain = 10\nretain_owners = 2");
+    assert_eq!((kept.retain, kept.retain_owners), (10, 2));
+    let bucket = store(
+        "store = \"s3://bucket/late\"\n[checkpoint.options]\nendpoint = \"http://localhost:9000\"\nallow_http = true",
+    );
+    assert_eq!(bucket.store.unwrap().to_string(), "s3://bucket/late");
+}
+
+#[test]
+fn a_store_that_cannot_be_is_named_at_its_place() {
+    for (text, place, expected) in [
+        ("store = \"s4://b/x\"", "job.toml:10:9", "has the unknown scheme 's4': use a folder"),
+        ("store = \"a\"\ndirectory = \"b\"", "job.toml:11:13", "say the same"),
+        ("retain = 0", "job.toml:10:10", "checkpoint.retain must be from 1 to 10000"),
+        ("[checkpoint.options]\nregion = \"x\"", "job.toml:10:13", "without a checkpoint.store"),
+        ("directory = \"a\"\n[checkpoint.options]\nregion = \"x\"", "job.toml:11:13", "is for buckets"),
+        (
+            "store = \"a\"\n[checkpoint.options]\nregion = \"x\"",
+            "job.toml:10:9",
+            "takes no options such as 'region'",
+        ),
+        ("store = \"s3://b\"\n[checkpoint.options]\nregoin = \"x\"", "job.toml:10:9", "option 'regoin'"),
+        (
+            "store = \"s3://b\"\n[checkpoint.options]\nregion = 1.5",
+            "job.toml:12:10",
+            "must be a string, not a float",
+        ),
+    ] {
+        let text = edited("[sink]", &format!("[checkpoint]\n{text}\n[sink]"));
+        let told = errors(&text);
+        assert!(told.contains(place) && told.contains(expected), "{text}\n{told}");
+    }
 }
