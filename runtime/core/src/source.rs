@@ -3,10 +3,11 @@
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use sharestream_base::ids::CheckpointId;
+use serde::Serialize;
+use sharestream_base::ids::{CheckpointId, Offset};
 
 use crate::Result;
-use crate::decision::{Decisions, MemberDecisions};
+use crate::decision::{Decisions, MemberDecisions, SourcePartition};
 
 /// What a source has next.
 #[derive(Debug)]
@@ -20,6 +21,49 @@ pub enum SourceEvent {
     },
     /// A poll came back empty: the source has run dry for now.
     Idle,
+}
+
+/// What has become of locks and deliveries since a source was made. Each counts records (offsets) and only rises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SourceCounters {
+    /// Locks that were started anew (KIP-1222).
+    pub renewals: u64,
+    /// Records given back to the group without a decision.
+    pub releases: u64,
+    /// Records that were handed out to this source and had been delivered before.
+    pub redeliveries: u64,
+    /// Records whose lock was lost before they were decided: connection, leader or member gone, or the lock ran out.
+    pub lost_locks: u64,
+}
+
+impl SourceCounters {
+    /// Adds what another source has counted.
+    pub fn add(&mut self, other: &SourceCounters) {
+        self.renewals += other.renewals;
+        self.releases += other.releases;
+        self.redeliveries += other.redeliveries;
+        self.lost_locks += other.lost_locks;
+    }
+}
+
+/// How often a record has been delivered, and how often it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Delivery {
+    /// Partition of the record.
+    pub partition: SourcePartition,
+    /// Its offset.
+    pub offset: Offset,
+    /// Deliveries so far, this one included.
+    pub count: u16,
+    /// The group's limit: given back after this many, a record is archived by the broker.
+    pub limit: u16,
+}
+
+impl Delivery {
+    /// Deliveries that are left after this one.
+    pub fn left(&self) -> u16 {
+        self.limit.saturating_sub(self.count)
+    }
 }
 
 /// How much a source holds acquired, and how close its lock windows are to full.
@@ -36,6 +80,14 @@ pub struct InFlight {
     pub already_decided: u64,
     /// The same for records below the floor, where the claims are gone.
     pub below_floor: u64,
+    /// Locks and deliveries since the source was made.
+    pub counters: SourceCounters,
+    /// Of the records that this source holds undecided, the one with the fewest deliveries left; `None` while no record
+    /// is near its limit.
+    pub nearest_limit: Option<Delivery>,
+    /// The epoch is to be closed as soon as one is open: what was handed on last, or comes next, is a record near its
+    /// delivery limit, which shares its epoch with as little as possible (DESIGN section 5).
+    pub wants_barrier: bool,
 }
 
 /// What a source subtask closed with a barrier.

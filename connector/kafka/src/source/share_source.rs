@@ -11,7 +11,7 @@ use sharestream_base::{Clock, ErrorKind, Instant};
 use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords};
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
-use sharestream_core::source::{InFlight, Source, SourceEvent, SourceReport};
+use sharestream_core::source::{InFlight, Source, SourceCounters, SourceEvent, SourceReport};
 
 use super::epoch::OpenEpoch;
 use super::ledger::LedgerFilter;
@@ -48,6 +48,7 @@ pub(super) struct ShareSource {
     is_polling: bool,
     /// Epochs whose acknowledgements are on their way.
     acknowledging: Vec<CheckpointId>,
+    counters: SourceCounters,
 }
 
 /// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
@@ -101,6 +102,7 @@ impl ShareSource {
             polled: None,
             is_polling: true,
             acknowledging: Vec::new(),
+            counters: SourceCounters::default(),
         }
     }
 
@@ -218,6 +220,13 @@ impl ShareSource {
     }
 }
 
+/// Offsets of `records` that had been delivered before, gaps included.
+fn redelivered_count(records: &ShareRecords) -> u64 {
+    let ranges = records.partitions.iter().flat_map(|partition| &partition.acquired);
+    let again = ranges.filter(|range| range.delivery_count > 1);
+    again.map(|range| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
+}
+
 fn warn_of_refused(results: &[AckResult]) {
     for result in results {
         if let Some(error) = result.error {
@@ -241,6 +250,7 @@ impl Source for ShareSource {
         let records = self.poll().await?;
         // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
         self.check_locks()?;
+        self.counters.redeliveries += redelivered_count(&records);
         self.reader.read(&records, &mut self.ready)?;
         match self.ready.pop_front() {
             Some(chunk) => self.hand_on(chunk),
@@ -272,6 +282,9 @@ impl Source for ShareSource {
             window_fill,
             already_decided: dropped.already_decided,
             below_floor: dropped.below_floor,
+            counters: self.counters,
+            nearest_limit: None,
+            wants_barrier: false,
         }
     }
 
@@ -313,6 +326,7 @@ impl Source for ShareSource {
             }
         }
         for (partition, range) in ranges {
+            self.counters.releases += (range.last.0 - range.first.0 + 1).unsigned_abs();
             let consumer = self.consumer()?;
             let released = consumer.release(partition.topic_id, partition.partition, &[range]).await;
             // Not given back now, they go back when the member leaves.
