@@ -9,6 +9,7 @@ use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::{CancellationToken, Instant, watch};
 
 use crate::commit::AckMode;
+use crate::source::Delivery;
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -81,6 +82,9 @@ pub struct JobStatus {
     pub in_flight: u64,
     /// The fullest lock window of any partition, 0.0 to 1.0.
     pub window_fill: f64,
+    /// Of the undecided records that the job holds, or held when its last attempt failed, the one with the fewest
+    /// deliveries left; `None` while none is near the limit.
+    pub nearest_limit: Option<Delivery>,
     /// Sending a barrier to its last acknowledgement: alignment and flush.
     pub barrier_ms: Quantiles,
     /// Last barrier acknowledgement to the known commit.

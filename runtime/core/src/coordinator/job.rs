@@ -303,6 +303,7 @@ impl Coordinator {
             status.filtered += counts.filtered;
             status.in_flight = load.record_count;
             status.window_fill = load.window_fill;
+            status.nearest_limit = load.nearest_limit;
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);
         });
         tracing::debug!(
@@ -324,6 +325,7 @@ impl Coordinator {
         let load = self.running.gauges.load();
         self.control.update(|status| {
             (status.in_flight, status.window_fill) = (load.record_count, load.window_fill);
+            status.nearest_limit = load.nearest_limit;
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);
         });
     }

@@ -150,6 +150,7 @@ impl Blueprint {
                 commands: command_receiver,
                 gauges: gauges.clone(),
                 is_acquiring: true,
+                is_stopping: false,
                 is_in_call: false,
             };
             tasks.spawn(task.context.name.clone(), TaskKind::Job, task.run());

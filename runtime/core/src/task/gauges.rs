@@ -6,7 +6,7 @@ use sharestream_base::Instant;
 use tokio::sync::Notify;
 
 use crate::controller::Load;
-use crate::source::InFlight;
+use crate::source::{Delivery, InFlight};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Gauge {
@@ -67,6 +67,12 @@ impl Gauges {
             load.window_fill = load.window_fill.max(gauge.in_flight.window_fill);
             load.already_decided += gauge.in_flight.already_decided;
             load.below_floor += gauge.in_flight.below_floor;
+            load.counters.add(&gauge.in_flight.counters);
+            load.wants_barrier |= gauge.in_flight.wants_barrier;
+            load.nearest_limit = [load.nearest_limit, gauge.in_flight.nearest_limit]
+                .into_iter()
+                .flatten()
+                .min_by_key(Delivery::left);
             load.is_idle &= gauge.is_idle;
             load.oldest_at = match (load.oldest_at, gauge.oldest_at) {
                 (Some(a), Some(b)) => Some(a.min(b)),
