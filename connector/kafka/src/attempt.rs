@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sharestream_base::ids::CheckpointId;
@@ -23,6 +24,8 @@ pub(crate) struct Attempt {
     /// Incarnations of the owner records that this process wrote, or tried to write, and of those that it took over from.
     /// Not forgotten between attempts: any other one was started after this process.
     owners: Mutex<BTreeSet<String>>,
+    /// An incarnation before the present one is known.
+    is_restarted: AtomicBool,
 }
 
 impl fmt::Debug for Attempt {
@@ -43,6 +46,7 @@ impl Attempt {
             members: Mutex::default(),
             committed: Mutex::default(),
             owners: Mutex::default(),
+            is_restarted: AtomicBool::new(false),
         })
     }
 
@@ -54,6 +58,16 @@ impl Attempt {
     /// Whether this owner is one of ours, or one that we followed.
     pub(crate) fn knows_owner(&self, incarnation: &str) -> bool {
         locked(&self.owners).contains(incarnation)
+    }
+
+    /// True when the replica has run before, in this process or another.
+    pub(crate) fn is_restarted(&self) -> bool {
+        self.is_restarted.load(Ordering::Relaxed)
+    }
+
+    /// Whether the replica has run before.
+    pub(crate) fn set_restarted(&self, is_restarted: bool) {
+        self.is_restarted.store(is_restarted, Ordering::Relaxed);
     }
 
     /// An owner that is ours from now on, or that we follow.

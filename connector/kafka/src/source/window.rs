@@ -9,11 +9,15 @@ use std::collections::BTreeMap;
 use sharestream_base::ids::{CheckpointId, Offset};
 use sharestream_core::decision::SourcePartition;
 
+use crate::ranges::Ranges;
+
 /// Spans of offsets whose epochs have not committed, by partition.
 #[derive(Debug)]
 pub(super) struct LockWindow {
     locks_max: u64,
     partitions: BTreeMap<SourcePartition, Vec<Span>>,
+    /// Spans of the offsets that committed epochs left to later ones.
+    carried: BTreeMap<SourcePartition, (Offset, Offset)>,
 }
 
 /// Offsets of one epoch.
@@ -28,7 +32,7 @@ struct Span {
 impl LockWindow {
     /// `locks_max` is the group's `share.partition.max.record.locks`.
     pub(super) fn new(locks_max: u64) -> Self {
-        LockWindow { locks_max: locks_max.max(1), partitions: BTreeMap::new() }
+        LockWindow { locks_max: locks_max.max(1), partitions: BTreeMap::new(), carried: BTreeMap::new() }
     }
 
     /// Offsets `first..=last` were handed on in the open epoch.
@@ -52,32 +56,45 @@ impl LockWindow {
         }
     }
 
-    /// The epoch of this barrier, and those before it, have committed.
-    pub(super) fn committed(&mut self, checkpoint: CheckpointId) {
+    /// The epoch of this barrier, and those before it, have committed, except for what they left to later ones: `carried`.
+    pub(super) fn committed(&mut self, checkpoint: CheckpointId, carried: &Ranges) {
         self.partitions.retain(|_, spans| {
             spans.retain(|span| span.checkpoint.is_none_or(|sealed| sealed > checkpoint));
             !spans.is_empty()
         });
+        self.carried.clear();
+        for (partition, range) in carried.iter() {
+            let (_, last) = self.carried.entry(partition).or_insert((range.first, range.last));
+            *last = range.last;
+        }
     }
 
     /// True when nothing was handed on that is not committed.
     pub(super) fn is_empty(&self) -> bool {
-        self.partitions.is_empty()
+        self.partitions.is_empty() && self.carried.is_empty()
     }
 
     /// The fullest window, 0.0 to 1.0.
     pub(super) fn fill(&self) -> f64 {
-        let widths = self.partitions.values().map(|spans| {
-            let first = spans.iter().map(|span| span.first).min();
-            let last = spans.iter().map(|span| span.last).max();
+        let carried = self.carried.iter();
+        let alone = carried.filter(|(partition, _)| !self.partitions.contains_key(*partition));
+        let alone = alone.map(|(_, (first, last))| width(*first, *last));
+        let widths = self.partitions.iter().map(|(partition, spans)| {
+            let carried = self.carried.get(partition);
+            let first = spans.iter().map(|span| span.first).chain(carried.map(|(first, _)| *first)).min();
+            let last = spans.iter().map(|span| span.last).chain(carried.map(|(_, last)| *last)).max();
             match (first, last) {
-                (Some(first), Some(last)) => (last.0 - first.0 + 1).unsigned_abs(),
+                (Some(first), Some(last)) => width(first, last),
                 _ => 0,
             }
         });
-        let widest = widths.max().unwrap_or(0);
+        let widest = widths.chain(alone).max().unwrap_or(0);
         (widest as f64 / self.locks_max as f64).min(1.0)
     }
+}
+
+fn width(first: Offset, last: Offset) -> u64 {
+    (last.0 - first.0 + 1).unsigned_abs()
 }
 
 #[cfg(test)]
@@ -99,7 +116,7 @@ mod tests {
         window.handed_on(partition(0), Offset(20), Offset(29));
         window.handed_on(partition(1), Offset(0), Offset(4));
         assert_eq!(window.fill(), 0.2, "the epoch before has not committed");
-        window.committed(CheckpointId(1));
+        window.committed(CheckpointId(1), &Ranges::default());
         assert_eq!(window.fill(), 0.1);
         // A record that came back lies far behind: the window reaches from there.
         window.handed_on(partition(0), Offset(0), Offset(0));
@@ -108,8 +125,28 @@ mod tests {
         assert_eq!(window.fill(), 1.0, "never above full");
         window.barrier(CheckpointId(2));
         assert!(!window.is_empty());
-        window.committed(CheckpointId(2));
+        window.committed(CheckpointId(2), &Ranges::default());
         assert_eq!(window.fill(), 0.0);
+        assert!(window.is_empty());
+    }
+
+    #[test]
+    fn the_window_reaches_from_what_was_left_to_a_later_epoch() {
+        let partition =
+            |index| SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(index) };
+        let mut window = LockWindow::new(100);
+        window.handed_on(partition(0), Offset(0), Offset(19));
+        window.barrier(CheckpointId(1));
+        let mut carried = Ranges::default();
+        carried.add(partition(0), Offset(3), Offset(3));
+        carried.add(partition(0), Offset(7), Offset(7));
+        window.committed(CheckpointId(1), &carried);
+        assert_eq!(window.fill(), 0.05);
+        assert!(!window.is_empty());
+        window.handed_on(partition(0), Offset(20), Offset(42));
+        assert_eq!(window.fill(), 0.4);
+        window.barrier(CheckpointId(2));
+        window.committed(CheckpointId(2), &Ranges::default());
         assert!(window.is_empty());
     }
 }
