@@ -13,6 +13,8 @@ pub(crate) const DELIVERY_COUNT_LIMIT: &str = "share.delivery.count.limit";
 pub(crate) const RECORD_LOCKS_MAX: &str = "share.partition.max.record.locks";
 /// Kafka: `share.record.lock.duration.ms`.
 pub(crate) const LOCK_DURATION_MS: &str = "share.record.lock.duration.ms";
+/// Kafka: `share.renew.acknowledge.enable` (KIP-1222).
+const RENEWAL_ENABLED: &str = "share.renew.acknowledge.enable";
 /// Kafka: topic to which the broker itself writes rejected records (KIP-1191).
 pub(crate) const BROKER_DEAD_LETTER_TOPIC: &str = "errors.deadletterqueue.topic.name";
 
@@ -40,6 +42,8 @@ pub(crate) struct GroupSettings {
     pub(crate) record_locks_max: u64,
     /// How long an acquired record stays locked.
     pub(crate) lock_duration: Duration,
+    /// Locks may be renewed. A refusal does not tell that from a lost lock.
+    pub(crate) renews_locks: bool,
     /// The broker writes rejected records to a dead letter topic of its own.
     pub(crate) broker_dead_letters: bool,
 }
@@ -63,6 +67,7 @@ impl GroupSettings {
                 .and_then(|text| text.parse().ok())
                 .filter(|ms| *ms > 0)
                 .map_or(LOCK_DURATION_DEFAULT, Duration::from_millis),
+            renews_locks: described.get(RENEWAL_ENABLED).is_none_or(|text| text != "false"),
             broker_dead_letters: described
                 .get(BROKER_DEAD_LETTER_TOPIC)
                 .is_some_and(|topic| !topic.is_empty()),
@@ -89,6 +94,7 @@ mod tests {
             delivery_count_limit: 5,
             record_locks_max: 2_000,
             lock_duration: Duration::from_secs(30),
+            renews_locks: true,
             broker_dead_letters: false,
         };
         let nothing = BTreeMap::new();
@@ -104,6 +110,7 @@ mod tests {
             delivery_count_limit: 9,
             record_locks_max: 4_000,
             lock_duration: Duration::from_secs(15),
+            renews_locks: true,
             broker_dead_letters: true,
         };
         assert_eq!(GroupSettings::of(&told.into(), &nothing), expected);
@@ -119,6 +126,7 @@ mod tests {
             delivery_count_limit: 2,
             record_locks_max: 100,
             lock_duration: Duration::from_secs(30),
+            renews_locks: true,
             broker_dead_letters: false,
         };
         assert_eq!(GroupSettings::of(&BTreeMap::new(), &brokers), of_the_brokers);
@@ -148,6 +156,7 @@ mod tests {
             delivery_count_limit: 5,
             record_locks_max: 2_000,
             lock_duration: Duration::from_secs(30),
+            renews_locks: true,
             broker_dead_letters,
         };
         assert_eq!(settings(false).decision_on_bad(BadRecords::DeadLetter), Decision::Reject);

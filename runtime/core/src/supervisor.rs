@@ -40,8 +40,8 @@ pub struct RestartOptions {
     /// Part of the pause by which it varies either way, so that replicas do not come back together. Default 0.2;
     /// 0 to 1. Since 0.1.
     pub jitter: f64,
-    /// Attempts in a row without one commit, after which the job stops itself: restarts cost deliveries (DESIGN
-    /// section 5). Default 10; at least 1. Since 0.1.
+    /// Attempts in a row without one commit, or that ended with an undecided record near its delivery limit, after which
+    /// the job stops itself: restarts cost deliveries (DESIGN section 5). Default 10; at least 1. Since 0.1.
     pub attempts_without_commit_max: u32,
 }
 
@@ -125,9 +125,11 @@ impl RestartPolicy {
         if let Some(delivery) = nearest_limit.filter(|delivery| delivery.left() <= DELIVERIES_SPARED) {
             return Next::Spare(delivery);
         }
+        // Records that are given up one after another, each in a commit, are no progress: what fails is not the record.
+        let made_progress = made_progress && nearest_limit.is_none();
         self.failures_in_a_row = if made_progress { 1 } else { self.failures_in_a_row + 1 };
         if self.failures_in_a_row >= self.options.attempts_without_commit_max && !made_progress {
-            return Next::GiveUp;
+            return nearest_limit.map_or(Next::GiveUp, Next::Spare);
         }
         let doublings = (self.failures_in_a_row - 1).min(16);
         let pause = self.options.backoff_first.saturating_mul(1 << doublings).min(self.options.backoff_max);
@@ -323,6 +325,11 @@ mod tests {
                 let next = policy(10).after_failure(ErrorKind::Abort, progress, Some(delivery(count)));
                 assert_eq!(matches!(next, Next::Spare(_)), stops, "{count}");
             }
+        }
+        let mut policy = policy(3);
+        for stops in [false, false, true] {
+            let next = policy.after_failure(ErrorKind::Abort, true, Some(delivery(3)));
+            assert_eq!(matches!(next, Next::Spare(_)), stops, "commits of dead letters are no progress");
         }
         let error = spared(&delivery(4), Error::new(ErrorKind::Abort, "the sink is gone"));
         assert_eq!(error.kind(), ErrorKind::InvalidInput);

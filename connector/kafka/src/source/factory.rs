@@ -10,6 +10,7 @@ use sharestream_core::source::{Source, SourceFactory};
 
 use super::delivery::DeliveryLimit;
 use super::ledger::LedgerFilter;
+use super::locks::Locks;
 use super::near_limit::NearLimitConfig;
 use super::reader::Reader;
 use super::rows::RowsBuilder;
@@ -75,7 +76,7 @@ impl SourceFactory for ShareSourceFactory {
         let parts = SourceParts {
             reader,
             locks_max: self.group.record_locks_max,
-            lock_duration: self.group.lock_duration,
+            locks: Locks::new(self.group.lock_duration, self.group.renews_locks),
             near_limit: NearLimitConfig {
                 client: self.client.clone(),
                 outcome_topic: self.outcomes.name.clone(),

@@ -68,6 +68,8 @@ pub(super) struct Round {
 #[derive(Debug)]
 pub(super) struct Locks {
     duration: Duration,
+    /// The group allows it.
+    can_renew: bool,
     held: BTreeMap<SourcePartition, BTreeMap<Offset, Lock>>,
     sealed: VecDeque<SealedEpoch>,
     /// Deferred by a committed epoch, decided by a later one.
@@ -77,10 +79,11 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// `duration` is the group's `share.record.lock.duration.ms`.
-    pub(super) fn new(duration: Duration) -> Self {
+    /// `duration` is the group's `share.record.lock.duration.ms`, `can_renew` its `share.renew.acknowledge.enable`.
+    pub(super) fn new(duration: Duration, can_renew: bool) -> Self {
         Locks {
             duration,
+            can_renew,
             held: BTreeMap::new(),
             sealed: VecDeque::new(),
             carried: Ranges::default(),
@@ -98,7 +101,11 @@ impl Locks {
         if let Some(mut before) = locks.last_entry() {
             let lock = before.get_mut();
             let ends_with = lock.deadline <= deadline && deadline <= lock.deadline + within;
-            if lock.last.next() == first && ends_with && matches!(lock.renewal, Renewal::At(_)) {
+            let is_alike = matches!(
+                (lock.renewal, renewal),
+                (Renewal::At(_), Renewal::At(_)) | (Renewal::Impossible, Renewal::Impossible)
+            );
+            if lock.last.next() == first && ends_with && is_alike {
                 // The older lock decides for both.
                 lock.last = last;
                 return;
@@ -280,6 +287,9 @@ impl Locks {
     }
 
     fn renewal_before(&self, deadline: Instant) -> Renewal {
+        if !self.can_renew {
+            return Renewal::Impossible;
+        }
         let before = self.duration / RENEWED_BEFORE;
         let late = if is_planted(Bug::RenewalTooLate) { self.duration } else { Duration::ZERO };
         Renewal::At(deadline.checked_sub(before).unwrap_or(deadline) + late)

@@ -54,7 +54,7 @@ fn secs(seconds: u64) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn what_commits_in_time_is_never_renewed() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     for round in 0..1_000u64 {
         let (first, now) = (round as i64 * 10, start + Duration::from_millis(round * 50));
         locks.acquired(partition(0), range(first, first + 9), now + LOCK);
@@ -62,7 +62,7 @@ async fn what_commits_in_time_is_never_renewed() {
         if round > 0 {
             locks.committed(CheckpointId(round - 1));
         }
-        assert_eq!(locks.held_count(partition(0)), 10 + if round == 0 { 0 } else { 0 });
+        assert_eq!(locks.held_count(partition(0)), 10);
         if locks.due_at().is_some_and(|at| at <= now) {
             assert_eq!(due(&mut locks, now), []);
         }
@@ -72,7 +72,7 @@ async fn what_commits_in_time_is_never_renewed() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_renewed_when_a_third_of_its_time_is_left_and_then_anew() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     locks.acquired(partition(0), range(0, 9), start + LOCK);
     locks.acquired(partition(1), range(5, 5), start + LOCK + secs(5));
     assert_eq!(locks.due_at(), Some(start + secs(20)));
@@ -93,7 +93,7 @@ async fn a_lock_is_renewed_when_a_third_of_its_time_is_left_and_then_anew() {
 #[tokio::test(start_paused = true)]
 async fn neighbours_are_one_range_and_part_of_one_may_go() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     for step in 0..10i64 {
         let at = start + Duration::from_millis(step.unsigned_abs() * 100);
         locks.acquired(partition(0), range(step * 10, step * 10 + 9), at + LOCK);
@@ -112,7 +112,7 @@ async fn neighbours_are_one_range_and_part_of_one_may_go() {
 #[tokio::test(start_paused = true)]
 async fn a_round_has_a_bound_for_each_partition_and_the_rest_follows() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     for offset in 0..250i64 {
         locks.acquired(partition(0), range(offset * 2, offset * 2), start + LOCK);
     }
@@ -131,7 +131,7 @@ async fn a_round_has_a_bound_for_each_partition_and_the_rest_follows() {
 #[tokio::test(start_paused = true)]
 async fn what_may_be_staged_is_renewed_apart_and_a_refusal_there_says_nothing() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     locks.acquired(partition(0), range(0, 29), start + LOCK);
     locks.sealed(CheckpointId(1), ranges(&[(0, 0, 9)]));
     locks.sealed(CheckpointId(2), ranges(&[(0, 10, 19)]));
@@ -148,7 +148,7 @@ async fn what_may_be_staged_is_renewed_apart_and_a_refusal_there_says_nothing() 
 #[tokio::test(start_paused = true)]
 async fn deferred_offsets_are_held_and_renewed_until_the_epoch_that_decides_them() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     locks.acquired(partition(0), range(0, 9), start + LOCK);
     locks.sealed(CheckpointId(1), ranges(&[(0, 0, 9)]));
     assert!(locks.is_committing());
@@ -180,7 +180,7 @@ async fn deferred_offsets_are_held_and_renewed_until_the_epoch_that_decides_them
 #[tokio::test(start_paused = true)]
 async fn an_epoch_that_deferred_everything_commits_nothing_and_the_next_one_takes_it_over() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     locks.acquired(partition(0), range(0, 9), start + LOCK);
     locks.sealed(CheckpointId(1), ranges(&[(0, 0, 9)]));
     locks.deferred(CheckpointId(1), &decisions(&[(0, 0, 9)]), start);
@@ -196,7 +196,7 @@ async fn an_epoch_that_deferred_everything_commits_nothing_and_the_next_one_take
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_said_nothing_is_asked_again_when_the_offset_is_deferred() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     locks.acquired(partition(0), range(0, 9), start + LOCK);
     locks.sealed(CheckpointId(1), ranges(&[(0, 0, 9)]));
     locks.unclear(partition(0), range(0, 9));
@@ -210,7 +210,7 @@ async fn a_refusal_that_said_nothing_is_asked_again_when_the_offset_is_deferred(
 #[tokio::test(start_paused = true)]
 async fn where_the_leader_cannot_renew_a_lock_is_lost_when_it_ends() {
     let start = Clock::system().now();
-    let mut locks = Locks::new(LOCK);
+    let mut locks = Locks::new(LOCK, true);
     locks.acquired(partition(0), range(0, 9), start + LOCK);
     locks.not_renewable(partition(0), range(0, 9));
     assert_eq!(locks.due_at(), Some(start + LOCK));

@@ -71,8 +71,7 @@ pub(super) struct SourceParts {
     pub(super) reader: Reader,
     /// The group's `share.partition.max.record.locks`.
     pub(super) locks_max: u64,
-    /// The group's `share.record.lock.duration.ms`.
-    pub(super) lock_duration: Duration,
+    pub(super) locks: Locks,
     pub(super) near_limit: NearLimitConfig,
     pub(super) attempt: Arc<Attempt>,
     pub(super) mode: AckMode,
@@ -95,15 +94,14 @@ fn closed() -> Error {
 
 impl ShareSource {
     pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
-        let SourceParts { reader, locks_max, lock_duration, near_limit, attempt, mode, ledger, clock } =
-            parts;
+        let SourceParts { reader, locks_max, locks, near_limit, attempt, mode, ledger, clock } = parts;
         ShareSource {
             consumer: Some(consumer),
             reader,
             ready: VecDeque::new(),
             epoch: OpenEpoch::default(),
             window: LockWindow::new(locks_max),
-            locks: Locks::new(lock_duration),
+            locks,
             near_limit: NearLimit::new(near_limit),
             attempt,
             mode,
@@ -309,9 +307,9 @@ impl Source for ShareSource {
         self.window.barrier(checkpoint);
         let member = self.member()?;
         let report = self.epoch.close(member);
-        for member in &report.decided {
-            self.locks.sealed(checkpoint, Ranges::of(&member.decisions));
-        }
+        // Also with nothing new: what earlier epochs left may be decided by this one.
+        let reported = report.decided.first().map(|member| Ranges::of(&member.decisions));
+        self.locks.sealed(checkpoint, reported.unwrap_or_default());
         if is_planted(Bug::AcknowledgedBeforeEndTxn) && self.mode == AckMode::AtLeastOnce {
             for member in &report.decided {
                 self.acknowledge(member.decisions.ranges()).await?;
