@@ -71,7 +71,7 @@ pub struct KafkaJobConfig {
     /// Protection from the group's delivery limit, at which the broker archives a record in silence. With this many
     /// deliveries left after the present one a record is processed in an epoch of its own, with fewer it is given up
     /// (`delivery_limit_policy`); a job that dies with such a record stays down. 0 switches the protection off. Default
-    /// 2 (ADR 0018). Since 0.1.
+    /// 2 (ADR 0019). Since 0.1.
     pub delivery_reserve: u16,
     /// What becomes of a record that was delivered too often. Default: as `bad_records`. `dead-letter` needs it for bad
     /// records, too. Since 0.2.

@@ -1,4 +1,4 @@
-//! A job that dies again and again never makes the broker archive a record (DESIGN section 5, ADR 0018).
+//! A job that dies again and again never makes the broker archive a record (DESIGN section 5, ADR 0019).
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
-use sharestream_base::Env;
+use sharestream_base::{Clock, Env};
 use sharestream_checkpoints::{CheckpointStore, JobKey};
 use sharestream_core::commit::{CommitStep, StepHook};
+use sharestream_core::sink::SinkFactory;
 use sharestream_core::{AttemptFactory, RestartOptions, Supervisor};
 use sharestream_core::{Job, JobBuilder, JobControl, JobId, JobOptions, JobReport};
 use sharestream_kafka::formats::{Column, ColumnType, CsvFormat, Format};
@@ -19,6 +20,7 @@ use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig, Sin
 use crate::network::Host;
 use crate::plan::{Plan, WorkerPlan};
 use crate::process::ProcessGate;
+use crate::slow::SlowSinks;
 use crate::traps::Traps;
 use crate::workload::{ByFate, DEAD_LETTERS, GROUP, JOB, OUTCOMES, OUTPUT, SOURCE};
 
@@ -56,6 +58,8 @@ pub(crate) struct Worker {
     pub(crate) host: Host,
     /// What then stands still.
     pub(crate) gate: Arc<ProcessGate>,
+    /// Whoever starts it has been told that a record has one delivery left, and goes on.
+    pub(crate) risks_last_delivery: bool,
 }
 
 impl Worker {
@@ -69,6 +73,8 @@ impl Worker {
             instance: self.instance.clone(),
             objects: self.objects.clone(),
             hook: self.hook(),
+            slow_write: plan.slow_write,
+            clock: self.env.clock.clone(),
         };
         let supervisor = Supervisor::new(attempts, RestartOptions::default());
         Ok(supervisor.run(self.env, self.control).await?)
@@ -90,6 +96,9 @@ impl Worker {
         config.commit_deadline = plan.ledger.as_ref().map_or(END_TXN_MAX, |ledger| ledger.commit_deadline);
         config.transaction_timeout = self.plan.checkpoint_interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
         config.group_configs = group_configs(plan);
+        if self.risks_last_delivery {
+            config.delivery_reserve = 0;
+        }
         config
     }
 
@@ -136,6 +145,18 @@ struct Attempts {
     instance: String,
     objects: Option<Arc<dyn ObjectStore>>,
     hook: StepHook,
+    slow_write: Option<Duration>,
+    clock: Clock,
+}
+
+impl Attempts {
+    fn sinks(&self) -> Arc<dyn SinkFactory> {
+        let sinks = self.kafka.sink_factory();
+        match self.slow_write {
+            Some(first_write) => Arc::new(SlowSinks { sinks, first_write, clock: self.clock.clone() }),
+            None => sinks,
+        }
+    }
 }
 
 #[async_trait]
@@ -150,7 +171,7 @@ impl AttemptFactory for Attempts {
         JobBuilder::new(JobId::new(JOB, &self.instance))
             .source(self.kafka.source_factory(), self.plan.parallelism)
             .operator(Arc::new(ByFate))
-            .sink(self.kafka.sink_factory(), self.plan.parallelism)
+            .sink(self.sinks(), self.plan.parallelism)
             .commit(self.kafka.commit_protocol(Some(Arc::clone(&self.hook))))
             .checkpoints(store)
             .options(

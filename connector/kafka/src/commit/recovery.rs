@@ -216,7 +216,7 @@ impl Transactions {
     }
 
     /// Errors: `InvalidInput` when a record that this replica held when it ended could be handed out for the last time. It
-    /// is read here because it is too late once the record is acquired (ADR 0018).
+    /// is read here because it is too late once the record is acquired (ADR 0019).
     async fn check_deliveries(&mut self, log: &OutcomeLog) -> Result<()> {
         let limit = self.config.delivery_limit;
         let (job, instance, group) = (&self.config.job, &self.config.instance, &self.config.group);

@@ -1,5 +1,5 @@
 //! Which records a source holds whose next delivery could be their last: written before they are handed on, so that a start
-//! after a crash knows it before it acquires anything (ADR 0018).
+//! after a crash knows it before it acquires anything (ADR 0019).
 
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};

@@ -1,5 +1,5 @@
 //! Protection from the delivery-count limit: the broker archives a record in silence when it is given back after its last
-//! delivery, so it is taken out of the way, with a reason, before a further attempt could be its last (ADR 0018). Pure.
+//! delivery, so it is taken out of the way, with a reason, before a further attempt could be its last (ADR 0019). Pure.
 
 use crate::config::BadRecords;
 

@@ -1,5 +1,5 @@
 //! What a share source does about the records that it holds: renews their locks in time, notices lost ones, and hands on
-//! records near their delivery limit apart from all others (DESIGN section 5, ADR 0018).
+//! records near their delivery limit apart from all others (DESIGN section 5, ADR 0019).
 
 use std::collections::BTreeMap;
 

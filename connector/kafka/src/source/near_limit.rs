@@ -1,4 +1,4 @@
-//! Keeps what is held near the delivery limit, and writes it down where the next start reads it (ADR 0018).
+//! Keeps what is held near the delivery limit, and writes it down where the next start reads it (ADR 0019).
 
 use std::sync::Arc;
 
