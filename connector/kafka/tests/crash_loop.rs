@@ -5,6 +5,7 @@
 mod fixtures;
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +114,26 @@ fn a_process_that_dies_at_the_same_step_for_ever_loses_nothing_in_ledger_mode() 
         CommitStep::AfterEndTxn,
     ];
     every_record_is_still_there(AckModeChoice::Ledger, &steps);
+}
+
+/// The same on a real Apache Kafka, which hands out in its own way what a dead process held.
+#[test]
+fn on_a_real_kafka_a_process_that_dies_for_ever_loses_nothing() {
+    let Ok(bootstrap) = std::env::var("SHARESTREAM_KAFKA_BOOTSTRAP") else {
+        // Past the test harness, which would swallow it: a skipped test must be seen.
+        let text = "skipped: needs SHARESTREAM_KAFKA_BOOTSTRAP=host:port of an Apache Kafka 4.2 or later";
+        let _unseen = writeln!(std::io::stderr(), "{text}");
+        return;
+    };
+    let mut world = World::on_cluster(&bootstrap, RECORDS);
+    world.mode = AckModeChoice::Auto;
+    let refusals = die_at(&world, CommitStep::BeforeEndTxn);
+    assert!(refusals > 0, "it stayed down {refusals} times");
+    let job = world.start_config(config(&world, 10), 1, None, None);
+    world.wait_until_caught_up(&job);
+    job.drain();
+    assert_eq!(world.check_output(RECORDS), Findings::default());
+    world.shut_down();
 }
 
 /// What the operator does at the record that nobody can process.
