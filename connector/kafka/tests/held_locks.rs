@@ -339,6 +339,49 @@ async fn a_stop_decides_records_near_their_limit_and_gives_back_all_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn members_of_one_job_do_not_hand_each_other_what_they_give_back() {
+    for is_stopped in [false, true] {
+        let place = Place::new(10, &[]).await;
+        let job = KafkaJob::connect(place.env.clone(), place.config.clone()).await.unwrap();
+        let clock = &place.env.clock;
+        let factory = job.source_factory();
+        let mut first = factory.create(0).await.unwrap();
+        assert_eq!(next_offsets(first.as_mut(), clock).await.unwrap().len(), RECORDS);
+        let mut others = Vec::new();
+        for subtask in 1..4 {
+            let mut other = factory.create(subtask).await.unwrap();
+            quiet_for(other.as_mut(), clock, Duration::from_millis(500)).await.unwrap();
+            others.push(other);
+        }
+        // Each has a fetch under way that what is given back would answer.
+        let ending = others.iter_mut().map(|other| async {
+            let _under_way = clock.timeout(Duration::from_millis(20), other.next()).await;
+            if is_stopped {
+                other.stop_acquiring().await.unwrap();
+            }
+            other.close().await.unwrap();
+        });
+        let ((), _) = tokio::join!(async { first.close().await.unwrap() }, futures::future::join_all(ending));
+        place.use_up_deliveries(0).await;
+        let mut consumer =
+            ShareConsumer::join(place.client.clone(), ShareConsumerConfig::new("group", ["words"]))
+                .await
+                .unwrap();
+        let records = loop {
+            let records = consumer.poll().await.unwrap();
+            if !records.is_empty() {
+                break records;
+            }
+        };
+        let counts: Vec<i16> =
+            records.partitions[0].acquired.iter().map(|range| range.delivery_count).collect();
+        assert_eq!(counts, [2], "one delivery more, not one for each member");
+        consumer.close().await.unwrap();
+        place.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_fetch_ahead_brings_meanwhile_is_renewed_as_well() {
     let place = Place::new(8, &[("share.partition.max.record.locks", "100")]).await;
     let mut source = place.source().await;

@@ -229,6 +229,17 @@ impl Transactions {
         let names = self.config.topic_names.iter().map(|(id, name)| (*id, name.as_str()));
         let starts = start_offsets(&self.client, group, names).await?;
         held.retain(|held| starts.get(&held.source()).is_none_or(|start| *start <= held.last));
+        if held.is_empty() {
+            return Ok(());
+        }
+        // Another replica may have got it, and decided. Rare enough to read what everybody wrote.
+        let OutcomeTopic { name, partition, .. } = &self.config.outcome_topic;
+        let mut all = OutcomeLog::new();
+        read_outcomes(&self.client, name, *partition, &mut all).await?;
+        let undecided = all.undecided_near_limit(job, instance);
+        held.retain(|held| {
+            undecided.iter().any(|other| other.source() == held.source() && other.first <= held.last)
+        });
         let Some(first) = held.iter().max_by_key(|held| held.delivery_count) else { return Ok(()) };
         let limit = limit.limit();
         let NearLimitRange { topic, partition, first, delivery_count, .. } = first;

@@ -139,7 +139,16 @@ impl OutcomeLog {
         let Some(value) = record.value else { return Ok(()) };
         let is_outcome = !key.starts_with(b"#");
         let skipped = self.key_prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix.as_bytes()));
-        if is_outcome && skipped || is_of_ledger(key) {
+        if is_outcome && skipped {
+            return Ok(());
+        }
+        if is_of_ledger(key) {
+            if let LogEntry::Generation(begun) =
+                LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))?
+            {
+                // A reset: deliveries are counted anew.
+                self.near_limit.retain(|_, noted| noted.record.group != begun.group);
+            }
             return Ok(());
         }
         match LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))? {

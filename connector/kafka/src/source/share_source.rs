@@ -20,7 +20,7 @@ use super::locks::Locks;
 use super::near_limit::{NearLimit, NearLimitConfig};
 use super::reader::{Chunk, Reader};
 use super::window::LockWindow;
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Fetching};
 use crate::error::client_error;
 use crate::ranges::Ranges;
 use crate::{Error, Result};
@@ -43,6 +43,8 @@ pub(super) struct ShareSource {
     pub(super) locks: Locks,
     near_limit: NearLimit,
     attempt: Arc<Attempt>,
+    /// `None` once nothing is acquired any more.
+    fetching: Option<Fetching>,
     mode: AckMode,
     /// In ledger mode, and beside replicas in it.
     ledger: Option<LedgerFilter>,
@@ -65,6 +67,9 @@ pub(super) struct ShareSource {
 /// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
 /// would wait behind that, and where the lock windows are full only they make the next records available.
 const HOLDING_PAUSE: Duration = Duration::from_millis(5);
+
+/// Longest wait for fetches under way, and for the other members of the job, before records are given back.
+const SIBLINGS_MAX: Duration = Duration::from_secs(1);
 
 /// What a source needs beside its consumer.
 pub(super) struct SourceParts {
@@ -103,6 +108,7 @@ impl ShareSource {
             window: LockWindow::new(locks_max),
             locks,
             near_limit: NearLimit::new(near_limit),
+            fetching: Some(attempt.start_fetching()),
             attempt,
             mode,
             ledger,
@@ -379,6 +385,9 @@ impl Source for ShareSource {
             self.take_locks(&records);
             self.fetched.push_back(records);
         }
+        if let Some(fetching) = self.fetching.take() {
+            fetching.end_with_all(&self.clock, SIBLINGS_MAX).await;
+        }
         while let Some(records) = self.polled.take().or_else(|| self.fetched.pop_front()) {
             self.polled = Some(records);
             self.look_through().await?;
@@ -415,9 +424,16 @@ impl Source for ShareSource {
     }
 
     async fn close(&mut self) -> Result<()> {
-        match self.consumer.take() {
-            Some(consumer) => consumer.close().await.map_err(client_error("leave the group")),
-            None => Ok(()),
+        let Some(mut consumer) = self.consumer.take() else { return Ok(()) };
+        if let Some(fetching) = self.fetching.take() {
+            // Whatever comes is given back with all the rest.
+            match self.clock.timeout(SIBLINGS_MAX, consumer.settle_fetches()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "a fetch that was under way"),
+                Err(_elapsed) => tracing::debug!("a fetch that was under way was not answered"),
+            }
+            fetching.end_with_all(&self.clock, SIBLINGS_MAX).await;
         }
+        consumer.close().await.map_err(client_error("leave the group"))
     }
 }
