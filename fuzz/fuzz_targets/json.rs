@@ -84,6 +84,7 @@ fn entry(key: &[u8], value: &[u8]) {
         LogEntry::Owner(owner) => (owner.key(), owner.encode()),
         LogEntry::Floor(floor) => (floor.key(), floor.encode()),
         LogEntry::Generation(generation) => (generation.key(), generation.encode()),
+        LogEntry::NearLimit(held) => (held.key(), held.encode()),
         LogEntry::Unknown => return,
     };
     let value = written.1.expect("what was read can be written");

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sharestream_base::ids::CheckpointId;
-use sharestream_base::{ErrorKind, watch};
+use sharestream_base::{Clock, ErrorKind, watch};
 use sharestream_client::{MetadataHandle, ProducerIdentity, ShareGroupMetadata};
 use sharestream_core::decision::{Decisions, MemberDecisions, ShareMember};
 
@@ -23,6 +25,34 @@ pub(crate) struct Attempt {
     /// Incarnations of the owner records that this process wrote, or tried to write, and of those that it took over from.
     /// Not forgotten between attempts: any other one was started after this process.
     owners: Mutex<BTreeSet<String>>,
+    /// An incarnation before the present one is known.
+    is_restarted: AtomicBool,
+    /// Members of the present attempt that may still acquire something.
+    fetching: Mutex<Arc<watch::Sender<usize>>>,
+}
+
+/// A member that may acquire something; dropped, it may no longer.
+#[derive(Debug)]
+pub(crate) struct Fetching(Arc<watch::Sender<usize>>);
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Fetching {
+    /// This member acquires nothing any more; waits until that is true of all members of the attempt, at most `limit`.
+    /// Before that nothing may be given back: another member's fetch that is under way would acquire it at once, only to
+    /// give it back as well, and each time costs a delivery. Cancel safe.
+    pub(crate) async fn end_with_all(self, clock: &Clock, limit: Duration) {
+        let mut members = self.0.subscribe();
+        drop(self);
+        let all = members.wait_for(|count| *count == 0);
+        if clock.timeout(limit, all).await.is_err() {
+            tracing::debug!("another member of the job may still acquire what is given back now");
+        }
+    }
 }
 
 impl fmt::Debug for Attempt {
@@ -43,6 +73,8 @@ impl Attempt {
             members: Mutex::default(),
             committed: Mutex::default(),
             owners: Mutex::default(),
+            is_restarted: AtomicBool::new(false),
+            fetching: Mutex::new(Arc::new(watch::Sender::new(0))),
         })
     }
 
@@ -56,6 +88,16 @@ impl Attempt {
         locked(&self.owners).contains(incarnation)
     }
 
+    /// True when the replica has run before, in this process or another.
+    pub(crate) fn is_restarted(&self) -> bool {
+        self.is_restarted.load(Ordering::Relaxed)
+    }
+
+    /// Whether the replica has run before.
+    pub(crate) fn set_restarted(&self, is_restarted: bool) {
+        self.is_restarted.store(is_restarted, Ordering::Relaxed);
+    }
+
     /// An owner that is ours from now on, or that we follow.
     pub(crate) fn remember_owner(&self, incarnation: &str) {
         locked(&self.owners).insert(incarnation.to_owned());
@@ -66,6 +108,15 @@ impl Attempt {
         self.identities.send_replace(Identities::new());
         locked(&self.members).clear();
         locked(&self.committed).clear();
+        // Members of an earlier attempt that are still about count there.
+        *locked(&self.fetching) = Arc::new(watch::Sender::new(0));
+    }
+
+    /// A member begins to acquire.
+    pub(crate) fn start_fetching(&self) -> Fetching {
+        let members = locked(&self.fetching).clone();
+        members.send_modify(|count| *count += 1);
+        Fetching(members)
     }
 
     /// The transaction of this epoch is open: sinks may write.

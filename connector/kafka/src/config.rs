@@ -68,10 +68,14 @@ pub struct KafkaJobConfig {
     /// Longest wait for records. Kafka: `fetch.max.wait.ms`. Default 100 ms. Since 0.1.
     #[serde(with = "duration_ms")]
     pub fetch_wait: Duration,
-    /// A record is dead-lettered instead of processed when this many deliveries (or fewer) are left, this one
-    /// included: the broker would archive it in silence at its limit. 0 switches the protection off. Default 2.
-    /// Since 0.1.
+    /// Protection from the group's delivery limit, at which the broker archives a record in silence. With this many
+    /// deliveries left after the present one a record is processed in an epoch of its own, with fewer it is given up
+    /// (`delivery_limit_policy`); a job that dies with such a record stays down. 0 switches the protection off. Default
+    /// 2 (ADR 0019). Since 0.1.
     pub delivery_reserve: u16,
+    /// What becomes of a record that was delivered too often. Default: as `bad_records`. `dead-letter` needs it for bad
+    /// records, too. Since 0.2.
+    pub delivery_limit_policy: Option<BadRecords>,
     /// Keeps the outcome record of every transaction for ever, for tools that look at the whole history; the topic then
     /// grows without bound. Only ledger mode removes records. Default false. Since 0.2.
     pub outcome_history: bool,
@@ -200,6 +204,7 @@ impl Default for KafkaJobConfig {
             fetch_bytes_max: 8 << 20,
             fetch_wait: Duration::from_millis(100),
             delivery_reserve: 2,
+            delivery_limit_policy: None,
             outcome_history: false,
             stage_separately: false,
         }
@@ -313,6 +318,11 @@ impl KafkaJobConfig {
         faults.check("bad-records", !wants_dead_letters || dead_letter_topic.is_some(), || {
             "dead-letter needs dead-letter-topic".to_owned()
         });
+        let letters_at_limit = self.delivery_limit_policy == Some(BadRecords::DeadLetter);
+        let has_letters = self.bad_record_policy() == BadRecords::DeadLetter;
+        faults.check("delivery-limit-policy", !letters_at_limit || has_letters, || {
+            "dead-letter needs bad-records = dead-letter and a dead-letter-topic".to_owned()
+        });
         if let (SinkKey::Column(name), true) = (&self.sink.key, dead_letter_topic.is_some()) {
             faults.check("sink.key", !name.is_empty(), || "the column has no name".to_owned());
         }
@@ -348,6 +358,11 @@ impl KafkaJobConfig {
             (None, Some(_)) => BadRecords::DeadLetter,
             (None, None) => BadRecords::Fail,
         }
+    }
+
+    /// The policy for records that were delivered too often, defaults applied.
+    pub fn policy_at_delivery_limit(&self) -> BadRecords {
+        self.delivery_limit_policy.unwrap_or_else(|| self.bad_record_policy())
     }
 
     /// The transactional id of one of the two alternating slots.

@@ -1,6 +1,7 @@
 //! Settings of the share group that the job has to know.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sharestream_core::decision::Decision;
 
@@ -10,6 +11,10 @@ use crate::config::BadRecords;
 pub(crate) const DELIVERY_COUNT_LIMIT: &str = "share.delivery.count.limit";
 /// Kafka: `share.partition.max.record.locks`.
 pub(crate) const RECORD_LOCKS_MAX: &str = "share.partition.max.record.locks";
+/// Kafka: `share.record.lock.duration.ms`.
+pub(crate) const LOCK_DURATION_MS: &str = "share.record.lock.duration.ms";
+/// Kafka: `share.renew.acknowledge.enable` (KIP-1222).
+const RENEWAL_ENABLED: &str = "share.renew.acknowledge.enable";
 /// Kafka: topic to which the broker itself writes rejected records (KIP-1191).
 pub(crate) const BROKER_DEAD_LETTER_TOPIC: &str = "errors.deadletterqueue.topic.name";
 
@@ -27,18 +32,27 @@ pub(crate) fn split_unknown_tuning(
     (kept, unknown.into_iter().map(|(name, _)| name).collect())
 }
 
+/// Kafka's default of `group.share.record.lock.duration.ms`.
+const LOCK_DURATION_DEFAULT: Duration = Duration::from_secs(30);
+
 /// Limits under which the group hands out records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupSettings {
     pub(crate) delivery_count_limit: u16,
     pub(crate) record_locks_max: u64,
+    /// How long an acquired record stays locked.
+    pub(crate) lock_duration: Duration,
+    /// Locks may be renewed. A refusal does not tell that from a lost lock.
+    pub(crate) renews_locks: bool,
     /// The broker writes rejected records to a dead letter topic of its own.
     pub(crate) broker_dead_letters: bool,
 }
 
 /// Whether the group has the limits as settings of its own. In Kafka 4.2 only the brokers have them.
 pub(crate) fn tells_limits(described: &BTreeMap<String, String>) -> bool {
-    [DELIVERY_COUNT_LIMIT, RECORD_LOCKS_MAX].iter().all(|name| described.contains_key(*name))
+    [DELIVERY_COUNT_LIMIT, RECORD_LOCKS_MAX, LOCK_DURATION_MS]
+        .iter()
+        .all(|name| described.contains_key(*name))
 }
 
 impl GroupSettings {
@@ -49,6 +63,11 @@ impl GroupSettings {
         GroupSettings {
             delivery_count_limit: told(DELIVERY_COUNT_LIMIT).and_then(|text| text.parse().ok()).unwrap_or(5),
             record_locks_max: told(RECORD_LOCKS_MAX).and_then(|text| text.parse().ok()).unwrap_or(2_000),
+            lock_duration: told(LOCK_DURATION_MS)
+                .and_then(|text| text.parse().ok())
+                .filter(|ms| *ms > 0)
+                .map_or(LOCK_DURATION_DEFAULT, Duration::from_millis),
+            renews_locks: described.get(RENEWAL_ENABLED).is_none_or(|text| text != "false"),
             broker_dead_letters: described
                 .get(BROKER_DEAD_LETTER_TOPIC)
                 .is_some_and(|topic| !topic.is_empty()),
@@ -71,15 +90,29 @@ mod tests {
 
     #[test]
     fn settings_that_the_broker_does_not_tell_have_kafkas_defaults() {
-        let defaults =
-            GroupSettings { delivery_count_limit: 5, record_locks_max: 2_000, broker_dead_letters: false };
+        let defaults = GroupSettings {
+            delivery_count_limit: 5,
+            record_locks_max: 2_000,
+            lock_duration: Duration::from_secs(30),
+            renews_locks: true,
+            broker_dead_letters: false,
+        };
         let nothing = BTreeMap::new();
         assert_eq!(GroupSettings::of(&nothing, &nothing), defaults);
-        let told =
-            [(DELIVERY_COUNT_LIMIT, "9"), (RECORD_LOCKS_MAX, "4000"), (BROKER_DEAD_LETTER_TOPIC, "dlq.g")];
+        let told = [
+            (DELIVERY_COUNT_LIMIT, "9"),
+            (RECORD_LOCKS_MAX, "4000"),
+            (LOCK_DURATION_MS, "15000"),
+            (BROKER_DEAD_LETTER_TOPIC, "dlq.g"),
+        ];
         let told = told.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let expected =
-            GroupSettings { delivery_count_limit: 9, record_locks_max: 4_000, broker_dead_letters: true };
+        let expected = GroupSettings {
+            delivery_count_limit: 9,
+            record_locks_max: 4_000,
+            lock_duration: Duration::from_secs(15),
+            renews_locks: true,
+            broker_dead_letters: true,
+        };
         assert_eq!(GroupSettings::of(&told.into(), &nothing), expected);
     }
 
@@ -89,8 +122,13 @@ mod tests {
             (format!("group.{DELIVERY_COUNT_LIMIT}"), "2".to_owned()),
             (format!("group.{RECORD_LOCKS_MAX}"), "100".to_owned()),
         ]);
-        let of_the_brokers =
-            GroupSettings { delivery_count_limit: 2, record_locks_max: 100, broker_dead_letters: false };
+        let of_the_brokers = GroupSettings {
+            delivery_count_limit: 2,
+            record_locks_max: 100,
+            lock_duration: Duration::from_secs(30),
+            renews_locks: true,
+            broker_dead_letters: false,
+        };
         assert_eq!(GroupSettings::of(&BTreeMap::new(), &brokers), of_the_brokers);
         let group = BTreeMap::from([(DELIVERY_COUNT_LIMIT.to_owned(), "9".to_owned())]);
         assert!(!tells_limits(&group));
@@ -117,6 +155,8 @@ mod tests {
         let settings = |broker_dead_letters| GroupSettings {
             delivery_count_limit: 5,
             record_locks_max: 2_000,
+            lock_duration: Duration::from_secs(30),
+            renews_locks: true,
             broker_dead_letters,
         };
         assert_eq!(settings(false).decision_on_bad(BadRecords::DeadLetter), Decision::Reject);

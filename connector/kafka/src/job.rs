@@ -23,7 +23,7 @@ use crate::group::{GroupSettings, split_unknown_tuning, tells_limits};
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
 use crate::sink::KafkaSinkFactory;
-use crate::source::ShareSourceFactory;
+use crate::source::{DeliveryLimit, ShareSourceFactory};
 
 /// A connected and checked job.
 ///
@@ -123,6 +123,7 @@ impl KafkaJob {
             config: self.config.clone(),
             topics: self.sources.clone(),
             group: self.group,
+            outcomes: self.outcomes.clone(),
             mode: self.mode,
             attempt: self.attempt.clone(),
             tail: self.tail.clone(),
@@ -154,6 +155,11 @@ impl KafkaJob {
             topic_names: self.sources.iter().map(|topic| (topic.topic_id, topic.name.to_string())).collect(),
             transaction_timeout: self.config.transaction_timeout,
             commit_deadline: self.config.commit_deadline,
+            delivery_limit: DeliveryLimit::new(
+                self.group.delivery_count_limit,
+                self.config.delivery_reserve,
+                self.config.policy_at_delivery_limit(),
+            ),
         };
         let transactions = Transactions::new(self.client.clone(), config, self.attempt.clone(), hook);
         match self.mode {

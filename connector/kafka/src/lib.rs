@@ -24,6 +24,7 @@ mod metadata_columns;
 pub mod outcome;
 mod outcome_topic;
 pub mod provenance;
+mod ranges;
 pub mod sink;
 pub mod source;
 

@@ -15,8 +15,8 @@ use sharestream_checkpoints::ManifestRef;
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision};
 use sharestream_kafka::outcome::{
-    FORMAT_VERSION, FloorRecord, GenerationRecord, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition,
-    OutcomeRecord, OwnerRecord, RecordFormatError, ReplayGeneration,
+    FORMAT_VERSION, FloorRecord, GenerationRecord, LogEntry, ModeRecord, NearLimitRange, NearLimitRecord,
+    OutcomeCounts, OutcomePartition, OutcomeRecord, OwnerRecord, RecordFormatError, ReplayGeneration,
 };
 
 fn file(version: u32) -> PathBuf {
@@ -102,6 +102,23 @@ fn records(version: u32) -> Vec<(String, LogEntry)> {
         };
         records.push((floor.key(), LogEntry::Floor(floor)));
         records.push((generation.key(), LogEntry::Generation(generation)));
+        let near_limit = NearLimitRecord {
+            format_version: version,
+            job: "flights".to_owned(),
+            instance: "main".to_owned(),
+            subtask: 1,
+            group: "late".to_owned(),
+            since_ms: 1_767_225_600_000,
+            held: vec![NearLimitRange {
+                topic: "flights".to_owned(),
+                topic_id: TopicId(uuid::Uuid::from_u128(1)),
+                partition: PartitionIndex(2),
+                first: Offset(5),
+                last: Offset(6),
+                delivery_count: 4,
+            }],
+        };
+        records.push((near_limit.key(), LogEntry::NearLimit(near_limit)));
     }
     records
 }
@@ -113,6 +130,7 @@ fn encoded(entry: &LogEntry) -> Vec<u8> {
         LogEntry::Owner(record) => record.encode().unwrap(),
         LogEntry::Floor(record) => record.encode().unwrap(),
         LogEntry::Generation(record) => record.encode().unwrap(),
+        LogEntry::NearLimit(record) => record.encode().unwrap(),
         LogEntry::Unknown => panic!("nobody writes an unknown record"),
     }
 }

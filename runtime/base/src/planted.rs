@@ -58,6 +58,14 @@ bugs! {
     /// Source: lost locks (connection, leader or member gone, lock expired) are counted as held. The same member gets
     /// the records again within one epoch, whose transaction then holds their effects twice.
     LostLockCountedAsHeld = "lost-lock-counted-as-held";
+    /// Source: locks are renewed one lock duration too late, when they have run out. What takes longer than a lock is
+    /// processed again and again.
+    RenewalTooLate = "renewal-too-late";
+    /// Source: the locks of offsets that an epoch deferred are forgotten when it commits, and not renewed. The record comes
+    /// again while it is still being worked on.
+    DeferredLockForgotten = "deferred-lock-forgotten";
+    /// Source: a stop gives back records near their delivery limit, too. At the limit that archives them.
+    ProtectedReleasedAtStop = "protected-released-at-stop";
     /// Commit: gaps (control records, compaction holes) are decided but not staged. They come back until they are
     /// out of deliveries, and the start offset stands still.
     GapNotStaged = "gap-not-staged";

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sharestream_base::Instant;
 
 use crate::options::JobOptions;
+use crate::source::{Delivery, SourceCounters};
 
 /// The part of the options that the controller needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +52,12 @@ pub(crate) struct Load {
     pub(crate) are_sources_dry: bool,
     /// Calls to the outside run or wait: what they bring belongs to this epoch or to a later one.
     pub(crate) has_calls: bool,
+    /// Locks and deliveries of all sources of this attempt.
+    pub(crate) counters: SourceCounters,
+    /// The undecided record with the fewest deliveries left, if one is near its limit.
+    pub(crate) nearest_limit: Option<Delivery>,
+    /// A source holds, or is about to hand on, a record that shares its epoch with as little as possible.
+    pub(crate) wants_barrier: bool,
     /// An earlier epoch is sealed and not yet committed.
     pub(crate) is_committing: bool,
 }
@@ -59,6 +66,7 @@ pub(crate) struct Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     Idle,
+    NearLimit,
     Rows,
     Bytes,
     Window,
@@ -70,6 +78,7 @@ impl Reason {
     /// Its name in metrics and traces; stable.
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Reason::NearLimit => "near_limit",
             Reason::Idle => "idle",
             Reason::Rows => "rows",
             Reason::Bytes => "bytes",
@@ -120,10 +129,13 @@ impl Controller {
     /// Whether to send a barrier for the open epoch.
     pub(crate) fn decide(&self, load: &Load, now: Instant) -> Trigger {
         let Some(oldest_at) = load.oldest_at else { return Trigger::Wait };
-        // These three hold while an earlier commit runs, too: the budgets bound what one epoch may become, and with
-        // dry sources nothing more would join this one.
+        // These four hold while an earlier commit runs, too: the budgets bound what one epoch may become, with dry
+        // sources nothing more would join this one, and a record near its delivery limit is to stay alone.
         if load.is_idle {
             return Trigger::Now(Reason::Idle);
+        }
+        if load.wants_barrier {
+            return Trigger::Now(Reason::NearLimit);
         }
         if load.record_count >= self.limits.rows_max {
             return Trigger::Now(Reason::Rows);
@@ -180,6 +192,12 @@ mod tests {
                 Load { record_count: 0, is_idle: true, ..quiet },
                 Trigger::Now(Reason::Idle),
                 Trigger::Now(Reason::Idle),
+            ),
+            (
+                "a record near its limit",
+                Load { wants_barrier: true, ..quiet },
+                Trigger::Now(Reason::NearLimit),
+                Trigger::Now(Reason::NearLimit),
             ),
             (
                 "rows full",

@@ -10,6 +10,7 @@ use sharestream_base::{CancellationToken, Instant, watch};
 
 use crate::commit::AckMode;
 use crate::metrics::{JobMetrics, Recorder};
+use crate::source::Delivery;
 
 /// Where a job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -138,6 +139,9 @@ pub struct JobStatus {
     pub calls: Vec<CallStatus>,
     /// What bounds the rate just now, if it is known.
     pub bound_by: Option<BoundBy>,
+    /// Of the undecided records that the job holds, or held when its last attempt failed, the one with the fewest
+    /// deliveries left; `None` while none is near the limit.
+    pub nearest_limit: Option<Delivery>,
     /// Sending a barrier to its last acknowledgement: alignment and flush.
     pub barrier_ms: Quantiles,
     /// Last barrier acknowledgement to the known commit.

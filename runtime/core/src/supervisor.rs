@@ -9,6 +9,7 @@ use sharestream_base::{Env, Rng};
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::source::Delivery;
 use crate::status::{JobControl, JobEnd, JobReport, JobState};
 
 /// Builds the job anew for each attempt: sources, sinks and the commit protocol are used up by one.
@@ -39,8 +40,8 @@ pub struct RestartOptions {
     /// Part of the pause by which it varies either way, so that replicas do not come back together. Default 0.2;
     /// 0 to 1. Since 0.1.
     pub jitter: f64,
-    /// Attempts in a row without one commit, after which the job stops itself: restarts cost deliveries (DESIGN
-    /// section 5). Default 10; at least 1. Since 0.1.
+    /// Attempts in a row without one commit, or that ended with an undecided record near its delivery limit, after which
+    /// the job stops itself: restarts cost deliveries (DESIGN section 5). Default 10; at least 1. Since 0.1.
     pub attempts_without_commit_max: u32,
 }
 
@@ -95,8 +96,12 @@ impl RestartOptions {
 /// What follows a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    Restart { pause: Duration },
+    Restart {
+        pause: Duration,
+    },
     GiveUp,
+    /// Another attempt could be the last delivery of this record.
+    Spare(Delivery),
 }
 
 /// Pure: counts failures and decides.
@@ -107,18 +112,47 @@ struct RestartPolicy {
 }
 
 impl RestartPolicy {
-    fn after_failure(&mut self, kind: ErrorKind, made_progress: bool) -> Next {
+    /// `nearest_limit` is the undecided record of the failed attempt that has the fewest deliveries left.
+    fn after_failure(
+        &mut self,
+        kind: ErrorKind,
+        made_progress: bool,
+        nearest_limit: Option<Delivery>,
+    ) -> Next {
         if !restartable(kind) {
             return Next::GiveUp;
         }
+        if let Some(delivery) = nearest_limit.filter(|delivery| delivery.left() <= DELIVERIES_SPARED) {
+            return Next::Spare(delivery);
+        }
+        // Records that are given up one after another, each in a commit, are no progress: what fails is not the record.
+        let made_progress = made_progress && nearest_limit.is_none();
         self.failures_in_a_row = if made_progress { 1 } else { self.failures_in_a_row + 1 };
         if self.failures_in_a_row >= self.options.attempts_without_commit_max && !made_progress {
-            return Next::GiveUp;
+            return nearest_limit.map_or(Next::GiveUp, Next::Spare);
         }
         let doublings = (self.failures_in_a_row - 1).min(16);
         let pause = self.options.backoff_first.saturating_mul(1 << doublings).min(self.options.backoff_max);
         Next::Restart { pause }
     }
+}
+
+/// Restarts never cost a record its last delivery: with so many left, or fewer, there is no restart.
+const DELIVERIES_SPARED: u16 = 1;
+
+/// Ends a job whose restarts would use up the deliveries of a record.
+fn spared(delivery: &Delivery, error: Error) -> Error {
+    let Delivery { partition, offset, count, limit } = delivery;
+    let context = format!(
+        "the job stops before a record runs out of deliveries: topic {} partition {} offset {offset} has been delivered \
+         {count} times of at most {limit}, and the attempt could not decide it ({}); the broker archives it after its last \
+         delivery. Remove the cause, then raise share.delivery.count.limit of the group or move the group past the record, \
+         and start the job again",
+        partition.topic_id,
+        partition.partition,
+        describe(&error)
+    );
+    Error::new(ErrorKind::InvalidInput, context).with_source(error)
 }
 
 /// True when another attempt may succeed where this one failed.
@@ -138,7 +172,8 @@ fn restartable(kind: ErrorKind) -> bool {
 /// Runs attempts until one ends the job.
 ///
 /// `Abort`, `Retry` and `Indeterminate` start a new attempt; every other kind ends the job, and so does any error
-/// after a drain was asked for: what was not committed went back to the group.
+/// after a drain was asked for: what was not committed went back to the group. A record that has one delivery left and
+/// was not decided ends it, too (DESIGN section 5): the broker would archive it if the next attempt failed.
 pub struct Supervisor<F> {
     factory: F,
     options: RestartOptions,
@@ -176,11 +211,21 @@ impl<F: AttemptFactory> Supervisor<F> {
                 Ok(report) => return Ok(report),
                 Err(error) => error,
             };
-            let made_progress = control.status().borrow().commits > commits_before;
+            let (made_progress, nearest_limit) = {
+                let status = control.status();
+                let status = status.borrow();
+                (status.commits > commits_before, status.nearest_limit)
+            };
             control.update(|status| status.last_error = Some(describe(&error)));
-            let pause = match policy.after_failure(error.kind(), made_progress) {
+            let pause = match policy.after_failure(error.kind(), made_progress, nearest_limit) {
                 Next::Restart { pause } if !control.drain_token().is_cancelled() => pause,
                 Next::Restart { .. } | Next::GiveUp => {
+                    control.set_state(JobState::Ended);
+                    return Err(error);
+                }
+                Next::Spare(delivery) => {
+                    let error = spared(&delivery, error);
+                    control.update(|status| status.last_error = Some(describe(&error)));
                     control.set_state(JobState::Ended);
                     return Err(error);
                 }
@@ -221,7 +266,10 @@ pub(crate) fn describe(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+
     use super::*;
+    use crate::decision::SourcePartition;
 
     fn policy(attempts: u32) -> RestartPolicy {
         let options = RestartOptions::default()
@@ -242,7 +290,7 @@ mod tests {
             (ErrorKind::Closed, false),
             (ErrorKind::Bug, false),
         ] {
-            let restarted = matches!(policy(3).after_failure(kind, false), Next::Restart { .. });
+            let restarted = matches!(policy(3).after_failure(kind, false, None), Next::Restart { .. });
             assert_eq!(restarted, again, "{kind}");
         }
     }
@@ -250,9 +298,9 @@ mod tests {
     #[test]
     fn the_pause_doubles_to_its_bound_and_starts_anew_after_progress() {
         let mut policy = policy(100);
-        let mut pause = |progress| match policy.after_failure(ErrorKind::Abort, progress) {
+        let mut pause = |progress| match policy.after_failure(ErrorKind::Abort, progress, None) {
             Next::Restart { pause } => pause.as_millis(),
-            Next::GiveUp => panic!("gave up"),
+            Next::GiveUp | Next::Spare(_) => panic!("gave up"),
         };
         assert_eq!([pause(false), pause(false), pause(false), pause(false)], [100, 200, 350, 350]);
         assert_eq!([pause(true), pause(false)], [100, 200]);
@@ -261,9 +309,36 @@ mod tests {
     #[test]
     fn attempts_without_a_commit_are_bounded() {
         let mut policy = policy(3);
-        assert!(matches!(policy.after_failure(ErrorKind::Abort, false), Next::Restart { .. }));
-        assert!(matches!(policy.after_failure(ErrorKind::Abort, true), Next::Restart { .. }));
-        assert!(matches!(policy.after_failure(ErrorKind::Abort, false), Next::Restart { .. }));
-        assert_eq!(policy.after_failure(ErrorKind::Abort, false), Next::GiveUp);
+        assert!(matches!(policy.after_failure(ErrorKind::Abort, false, None), Next::Restart { .. }));
+        assert!(matches!(policy.after_failure(ErrorKind::Abort, true, None), Next::Restart { .. }));
+        assert!(matches!(policy.after_failure(ErrorKind::Abort, false, None), Next::Restart { .. }));
+        assert_eq!(policy.after_failure(ErrorKind::Abort, false, None), Next::GiveUp);
+    }
+
+    #[test]
+    fn no_restart_costs_a_record_its_last_delivery() {
+        let delivery = |count| Delivery {
+            partition: SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(3) },
+            offset: Offset(7),
+            count,
+            limit: 5,
+        };
+        for (count, stops) in [(2, false), (3, false), (4, true), (5, true), (6, true)] {
+            for progress in [false, true] {
+                let next = policy(10).after_failure(ErrorKind::Abort, progress, Some(delivery(count)));
+                assert_eq!(matches!(next, Next::Spare(_)), stops, "{count}");
+            }
+        }
+        let mut policy = policy(3);
+        for stops in [false, false, true] {
+            let next = policy.after_failure(ErrorKind::Abort, true, Some(delivery(3)));
+            assert_eq!(matches!(next, Next::Spare(_)), stops, "commits of dead letters are no progress");
+        }
+        let error = spared(&delivery(4), Error::new(ErrorKind::Abort, "the sink is gone"));
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let text = error.to_string();
+        for part in ["partition 3", "offset 7", "4 times of at most 5", "the sink is gone", "raise"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 }

@@ -36,6 +36,7 @@ pub mod plan;
 pub mod planted_table;
 pub mod process;
 pub mod shrink;
+mod slow;
 pub mod store;
 pub mod timeline;
 pub mod trace;

@@ -44,6 +44,9 @@ pub struct Plan {
     /// What the job does beside filtering and rejecting.
     #[serde(default)]
     pub operators: OperatorsPlan,
+    /// The first rows of each attempt take a sink so long: longer than locks last.
+    #[serde(default)]
+    pub slow_write: Option<Duration>,
     /// Replicas of the job.
     pub workers: Vec<WorkerPlan>,
     /// Tasks are shuffled.
@@ -65,6 +68,11 @@ impl Plan {
     /// Whether the group is reset in the run.
     pub fn resets_group(&self) -> bool {
         self.ledger.is_some() && any(&self.faults, &|fault| *fault == Fault::ResetGroup)
+    }
+
+    /// Whether something can make attempts fail again and again: without any fault nothing may.
+    pub fn has_outages_or_deaths(&self) -> bool {
+        !self.faults.is_empty()
     }
 
     /// Whether something keeps the brokers, the store or the way to them from serving for a while, so that attempt after

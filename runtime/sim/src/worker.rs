@@ -11,6 +11,7 @@ use object_store::ObjectStore;
 use sharestream_base::Env;
 use sharestream_checkpoints::{CheckpointStore, JobKey};
 use sharestream_core::commit::{CommitStep, StepHook};
+use sharestream_core::sink::SinkFactory;
 use sharestream_core::{AttemptFactory, RestartOptions, Supervisor};
 use sharestream_core::{Job, JobBuilder, JobControl, JobId, JobOptions, JobReport, Stream};
 use sharestream_kafka::formats::{Column, ColumnType, CsvFormat, Format};
@@ -20,6 +21,7 @@ use crate::network::Host;
 use crate::operators::{self, CountById};
 use crate::plan::{Calls, OperatorsPlan, Plan, WorkerPlan};
 use crate::process::ProcessGate;
+use crate::slow::SlowSinks;
 use crate::traps::Traps;
 use crate::workload::{ByFate, DEAD_LETTERS, GROUP, JOB, OUTCOMES, OUTPUT, SOURCE};
 
@@ -57,6 +59,8 @@ pub(crate) struct Worker {
     pub(crate) host: Host,
     /// What then stands still.
     pub(crate) gate: Arc<ProcessGate>,
+    /// Whoever starts it has been told that a record has one delivery left, and goes on.
+    pub(crate) risks_last_delivery: bool,
 }
 
 impl Worker {
@@ -72,6 +76,7 @@ impl Worker {
             hook: self.hook(),
             operators: plan.operators.clone(),
             env: self.env.clone(),
+            slow_write: plan.slow_write,
         };
         let supervisor = Supervisor::new(attempts, RestartOptions::default());
         Ok(supervisor.run(self.env, self.control).await?)
@@ -93,6 +98,9 @@ impl Worker {
         config.commit_deadline = plan.ledger.as_ref().map_or(END_TXN_MAX, |ledger| ledger.commit_deadline);
         config.transaction_timeout = self.plan.checkpoint_interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
         config.group_configs = group_configs(plan);
+        if self.risks_last_delivery {
+            config.delivery_reserve = 0;
+        }
         config
     }
 
@@ -141,6 +149,7 @@ struct Attempts {
     hook: StepHook,
     operators: OperatorsPlan,
     env: Env,
+    slow_write: Option<Duration>,
 }
 
 impl Attempts {
@@ -161,6 +170,14 @@ impl Attempts {
         }
         stream
     }
+
+    fn sinks(&self) -> Arc<dyn SinkFactory> {
+        let sinks = self.kafka.sink_factory();
+        match self.slow_write {
+            Some(first_write) => Arc::new(SlowSinks { sinks, first_write, clock: self.env.clock.clone() }),
+            None => sinks,
+        }
+    }
 }
 
 #[async_trait]
@@ -174,7 +191,7 @@ impl AttemptFactory for Attempts {
         };
         JobBuilder::new(JobId::new(JOB, &self.instance))
             .stream(self.stream(attempt))
-            .sink(self.kafka.sink_factory(), self.plan.parallelism)
+            .sink(self.sinks(), self.plan.parallelism)
             .commit(self.kafka.commit_protocol(Some(Arc::clone(&self.hook))))
             .checkpoints(store)
             .options(

@@ -10,7 +10,7 @@ mod sending;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use sharestream_base::ids::{NodeId, Offset, PartitionIndex, TopicId};
 use sharestream_base::{ErrorKind, Instant};
@@ -53,6 +53,9 @@ pub struct ShareConsumer {
     results: Vec<AckResult>,
     lost: Vec<LostLocks>,
     lock_timeout: Option<Duration>,
+    /// Records are fetched one at a time; the leader that was asked last.
+    singly: Option<NodeId>,
+    is_singly: bool,
 }
 
 impl std::fmt::Debug for ShareConsumer {
@@ -116,6 +119,8 @@ impl ShareConsumer {
             results: Vec::new(),
             lost: Vec::new(),
             lock_timeout: None,
+            singly: None,
+            is_singly: false,
         })
     }
 
@@ -148,7 +153,7 @@ impl ShareConsumer {
             self.route().await?;
             if let Some((node, _)) = self.ready.front() {
                 let node = *node;
-                if self.config.prefetch {
+                if self.config.prefetch && !self.is_singly {
                     // The next fetch of this leader runs while the application works on this answer.
                     self.leaders.entry(node).or_default().has_ready = false;
                     self.send_fetch_ahead(node).await?;
@@ -315,6 +320,65 @@ impl ShareConsumer {
         }
         self.hand_to_leader((topic_id, partition), renewed, When::Now);
         self.drive_acknowledgements().await
+    }
+
+    /// As [`ShareConsumer::renew`] for many partitions, in one request to each leader. What was decided before and not
+    /// sent is sent first, so that one refusal is not about both. Errors and cancel safety as
+    /// [`ShareConsumer::commit_acknowledgements`].
+    pub async fn renew_all(
+        &mut self,
+        ranges: &BTreeMap<(TopicId, PartitionIndex), Vec<OffsetRange>>,
+    ) -> Result<Vec<AckResult>> {
+        let before = self.commit_acknowledgements().await?;
+        for (key, ranges) in ranges {
+            let mut renewed = Decided::default();
+            for range in ranges {
+                renewed.set(range.first, range.last, AcknowledgeType::Renew);
+            }
+            self.hand_to_leader(*key, renewed, When::Now);
+        }
+        let renewed = self.drive_acknowledgements().await;
+        // Whoever asks for results of ordinary acknowledgements finds them where they always are.
+        self.results.extend(before);
+        renewed
+    }
+
+    /// Takes what fetches have brought that no poll has returned. Sends nothing and does not wait; the locks of these
+    /// records run already.
+    ///
+    /// # Errors
+    /// Those of `poll`.
+    pub fn take_fetched(&mut self) -> Result<Vec<ShareRecords>> {
+        while let Some(Some(answer)) = self.answers.next().now_or_never() {
+            self.take_answer(answer)?;
+        }
+        self.notice_closed_connections();
+        self.leaders.values_mut().for_each(|leader| leader.has_ready = false);
+        Ok(self.ready.drain(..).map(|(_, records)| records).collect())
+    }
+
+    /// Waits for the fetches that are under way, and takes what they bring; sends none. For whoever fetches no more, and
+    /// must not leave behind what he cannot see.
+    ///
+    /// # Errors
+    /// Those of `poll`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what came stays.
+    pub async fn settle_fetches(&mut self) -> Result<Vec<ShareRecords>> {
+        // A request ends with an answer or at its time-out.
+        while self.leaders.values().any(|leader| leader.busy) {
+            let deadline = self.client.env().clock.now() + self.client.config().request_timeout;
+            self.wait(deadline).await?;
+        }
+        self.take_fetched()
+    }
+
+    /// From now on fetches ask for one record, one leader after another, and none is sent ahead: for records of which
+    /// nobody must hold more than one. False: as configured. A leader without a record limit (ShareFetch 2, Kafka 4.2)
+    /// may hand out the whole batch of the record. Local.
+    pub fn fetch_singly(&mut self, singly: bool) {
+        self.is_singly = singly;
     }
 
     /// Takes the notices of lost locks since the last call. Not empty: the epoch that holds such records cannot commit.

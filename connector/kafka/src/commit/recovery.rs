@@ -19,9 +19,10 @@ use sharestream_core::commit::{AckMode, LastCommitted, RecoverRequest};
 
 use super::transactions::{OutcomeTopic, SLOT_COUNT, Transactions};
 use crate::error::{bug, client_error};
+use crate::ledger::start_offsets;
 use crate::outcome::{
-    FORMAT_VERSION, ModeRecord, OutcomeLog, OwnerRecord, last_committed, read_outcomes, read_outcomes_from,
-    write_record,
+    FORMAT_VERSION, ModeRecord, NearLimitRange, OutcomeLog, OwnerRecord, last_committed, read_outcomes,
+    read_outcomes_from, write_record,
 };
 use crate::{Error, Result};
 
@@ -169,6 +170,7 @@ impl Transactions {
         self.check_not_replaced_in(&log)?;
         let (job, instance) = (self.config.job.clone(), self.config.instance.clone());
         let followed = log.owner(&job, &instance).map(|owner| owner.incarnation.clone());
+        self.attempt().set_restarted(followed.is_some());
         let earlier_ids = log.transactional_ids(&job, &instance);
         // Who takes over before we have fenced them must do it, and may not see the records that we have seen.
         let own = (0..SLOT_COUNT).map(|slot| self.config.transactional_id(slot));
@@ -211,6 +213,46 @@ impl Transactions {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Errors: `InvalidInput` when a record that this replica held when it ended could be handed out for the last time. It
+    /// is read here because it is too late once the record is acquired (ADR 0019).
+    async fn check_deliveries(&mut self, log: &OutcomeLog) -> Result<()> {
+        let limit = self.config.delivery_limit;
+        let (job, instance, group) = (&self.config.job, &self.config.instance, &self.config.group);
+        let mut held = log.undecided_near_limit(job, instance);
+        held.retain(|held| limit.must_not_be_delivered_again(held.delivery_count));
+        if held.is_empty() {
+            return Ok(());
+        }
+        // What the group has passed is decided, whoever did it.
+        let names = self.config.topic_names.iter().map(|(id, name)| (*id, name.as_str()));
+        let starts = start_offsets(&self.client, group, names).await?;
+        held.retain(|held| starts.get(&held.source()).is_none_or(|start| *start <= held.last));
+        if held.is_empty() {
+            return Ok(());
+        }
+        // Another replica may have got it, and decided. Rare enough to read what everybody wrote.
+        let OutcomeTopic { name, partition, .. } = &self.config.outcome_topic;
+        let mut all = OutcomeLog::new();
+        read_outcomes(&self.client, name, *partition, &mut all).await?;
+        let undecided = all.undecided_near_limit(job, instance);
+        held.retain(|held| {
+            undecided.iter().any(|other| other.source() == held.source() && other.first <= held.last)
+        });
+        let Some(first) = held.iter().max_by_key(|held| held.delivery_count) else { return Ok(()) };
+        let limit = limit.limit();
+        let NearLimitRange { topic, partition, first, delivery_count, .. } = first;
+        Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "{job}/{instance} stays down: {topic}/{partition} offset {first} had been delivered {delivery_count} times \
+                 of at most {limit} when the job last ended, and was not decided; after its last delivery the broker archives \
+                 it. Find out why the job ends, then raise share.delivery.count.limit of group {group}, move the group past \
+                 the record (sharestream group reset), or set delivery-reserve to 0 to risk the last delivery, and start \
+                 again"
+            ),
+        ))
     }
 
     /// The highest incarnation that an owner record or an outcome of this replica names.
@@ -264,6 +306,7 @@ impl Transactions {
             }
             match last_committed(log.outcomes())? {
                 Some(last) => {
+                    self.check_deliveries(&log).await?;
                     self.pin_mode(log.mode(&self.config.group)).await?;
                     return Ok(last);
                 }

@@ -26,6 +26,7 @@ use crate::Result;
 use crate::attempt::Attempt;
 use crate::error::{bug, client_error};
 use crate::outcome::{FORMAT_VERSION, OutcomeCounts, OutcomePartition, OutcomeRecord, ReplayGeneration};
+use crate::source::DeliveryLimit;
 
 /// Transactions that may be open at once.
 pub(crate) const SLOT_COUNT: usize = 2;
@@ -57,6 +58,8 @@ pub(crate) struct TransactionsConfig {
     pub(crate) topic_names: BTreeMap<TopicId, String>,
     pub(crate) transaction_timeout: Duration,
     pub(crate) commit_deadline: Duration,
+    /// How often the group hands out a record, and how many deliveries are kept in reserve.
+    pub(crate) delivery_limit: DeliveryLimit,
 }
 
 impl TransactionsConfig {
@@ -331,6 +334,7 @@ fn is_complete(described: &[TransactionDescription], producer_id: ProducerId, ep
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::BadRecords;
 
     fn description(state: &str, producer_id: i64, epoch: i16) -> TransactionDescription {
         TransactionDescription {
@@ -384,6 +388,7 @@ mod tests {
                 topic_names: BTreeMap::new(),
                 transaction_timeout: Duration::from_secs(1),
                 commit_deadline: Duration::from_secs(1),
+                delivery_limit: DeliveryLimit::new(5, 2, BadRecords::DeadLetter),
             };
             (0..SLOT_COUNT).map(|slot| config.transactional_id(slot)).collect::<Vec<_>>()
         };

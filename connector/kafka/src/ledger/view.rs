@@ -286,7 +286,7 @@ impl View {
             return Ok(());
         };
         match LogEntry::decode(key, value).map_err(|error| corrupt(position, error.to_string()))? {
-            LogEntry::Unknown | LogEntry::Owner(_) => Ok(()),
+            LogEntry::Unknown | LogEntry::Owner(_) | LogEntry::NearLimit(_) => Ok(()),
             LogEntry::Mode(mode) => {
                 if mode.group == self.group {
                     self.learn_mode(position, mode);

@@ -5,6 +5,7 @@
 
 mod last_committed;
 mod ledger_record;
+mod near_limit_record;
 mod read;
 mod record;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod write;
 
 pub(crate) use last_committed::last_committed;
 pub use ledger_record::{FloorRecord, GenerationRecord, ReplayGeneration};
+pub use near_limit_record::{NearLimitRange, NearLimitRecord};
 pub(crate) use read::read_outcomes_from;
 pub use read::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
 pub use record::{

@@ -14,6 +14,7 @@ use sharestream_wire::records::control::{self, ControlMarker};
 use sharestream_wire::records::{RawBatch, RecordView};
 
 use super::ledger_record::is_of_ledger;
+use super::near_limit_record::{NearLimitRange, Noted};
 use super::record::{LogEntry, ModeRecord, OutcomeRecord, OwnerRecord};
 use crate::error::{client_error, wire_error};
 use crate::{Error, Result};
@@ -60,6 +61,8 @@ pub struct OutcomeLog {
     owners: BTreeMap<String, OwnerRecord>,
     /// Transactional ids that any owner record of a replica names, by the record's key.
     transactional_ids: BTreeMap<String, BTreeSet<String>>,
+    /// What sources held near the delivery limit, by key.
+    near_limit: BTreeMap<String, Noted>,
 }
 
 impl OutcomeLog {
@@ -136,7 +139,16 @@ impl OutcomeLog {
         let Some(value) = record.value else { return Ok(()) };
         let is_outcome = !key.starts_with(b"#");
         let skipped = self.key_prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix.as_bytes()));
-        if is_outcome && skipped || is_of_ledger(key) {
+        if is_outcome && skipped {
+            return Ok(());
+        }
+        if is_of_ledger(key) {
+            if let LogEntry::Generation(begun) =
+                LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))?
+            {
+                // A reset: deliveries are counted anew.
+                self.near_limit.retain(|_, noted| noted.record.group != begun.group);
+            }
             return Ok(());
         }
         match LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))? {
@@ -153,8 +165,14 @@ impl OutcomeLog {
                 ids.extend(owner.transactional_ids.iter().cloned());
                 self.owners.insert(owner.key(), owner);
             }
+            LogEntry::NearLimit(noted) => {
+                self.near_limit.insert(noted.key(), Noted::new(noted));
+            }
             LogEntry::Outcome(mut outcome) => {
                 outcome.check_batch(producer, transactional).map_err(corrupt)?;
+                for noted in self.near_limit.values_mut() {
+                    noted.decided_by(self.outcomes.len(), &outcome);
+                }
                 if self.key_prefix.is_some() {
                     outcome.partitions.clear();
                 }
@@ -184,6 +202,19 @@ impl OutcomeLog {
     /// Transactional ids that the owners of a replica have named: an incarnation of it may commit under any of them.
     pub fn transactional_ids(&self, job: &str, instance: &str) -> BTreeSet<String> {
         self.transactional_ids.get(&OwnerRecord::key_of(job, instance)).cloned().unwrap_or_default()
+    }
+
+    /// What the sources of a replica held near the delivery limit when they were last heard of, and no committed outcome
+    /// of it has decided since.
+    pub fn undecided_near_limit(&self, job: &str, instance: &str) -> Vec<NearLimitRange> {
+        let is_committed = |index: usize| {
+            let judged = self.outcomes.get(index);
+            judged.is_some_and(|judged| judged.verdict == Verdict::Committed)
+        };
+        let ours = self.near_limit.values();
+        ours.filter(|noted| (noted.record.job.as_str(), noted.record.instance.as_str()) == (job, instance))
+            .flat_map(|noted| noted.undecided(is_committed))
+            .collect()
     }
 
     /// The rule of a group, if one was recorded.

@@ -11,6 +11,7 @@ use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, Decisions, SourcePartition};
 
 use super::ledger_record::{FLOOR_KEY, FloorRecord, GENERATION_KEY, GenerationRecord, ReplayGeneration};
+use super::near_limit_record::{NEAR_LIMIT_KEY, NearLimitRecord};
 
 /// Version that this build writes; it reads this and older ones.
 pub const FORMAT_VERSION: u32 = 2;
@@ -142,6 +143,8 @@ pub enum LogEntry {
     Floor(FloorRecord),
     /// A replay generation began, or its offsets are reset (ledger mode).
     Generation(GenerationRecord),
+    /// What a source holds near the delivery limit.
+    NearLimit(NearLimitRecord),
     /// A record that a newer build wrote under a key that this one does not know: to be skipped.
     Unknown,
 }
@@ -274,6 +277,9 @@ impl LogEntry {
         } else if key.starts_with(GENERATION_KEY.as_bytes()) {
             check_version(value)?;
             Ok(LogEntry::Generation(serde_json::from_slice(value)?))
+        } else if key.starts_with(NEAR_LIMIT_KEY.as_bytes()) {
+            check_version(value)?;
+            Ok(LogEntry::NearLimit(serde_json::from_slice(value)?))
         } else if key.starts_with(b"#") {
             Ok(LogEntry::Unknown)
         } else {

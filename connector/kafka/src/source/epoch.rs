@@ -9,6 +9,8 @@ pub(super) struct OpenEpoch {
     decisions: Decisions,
     pub(super) record_count: u64,
     pub(super) byte_count: u64,
+    /// Holds a record near its delivery limit.
+    pub(super) is_protected: bool,
 }
 
 impl OpenEpoch {
@@ -38,9 +40,14 @@ impl OpenEpoch {
         self.byte_count += byte_count;
     }
 
+    /// True while nothing was handed on.
+    pub(super) fn is_empty(&self) -> bool {
+        self.decisions.is_empty()
+    }
+
     /// Closes the epoch; the next one is empty.
     pub(super) fn close(&mut self, member: ShareMember) -> SourceReport {
-        let OpenEpoch { decisions, record_count, byte_count } = std::mem::take(self);
+        let OpenEpoch { decisions, record_count, byte_count, is_protected: _ } = std::mem::take(self);
         let decided =
             if decisions.is_empty() { Vec::new() } else { vec![MemberDecisions { member, decisions }] };
         SourceReport { decided, record_count, byte_count }

@@ -10,11 +10,14 @@ use sharestream_core::source::{Source, SourceFactory};
 
 use super::delivery::DeliveryLimit;
 use super::ledger::LedgerFilter;
+use super::locks::Locks;
+use super::near_limit::NearLimitConfig;
 use super::reader::Reader;
 use super::rows::RowsBuilder;
 use super::share_source::{ShareSource, SourceParts};
 use crate::Result;
 use crate::attempt::Attempt;
+use crate::commit::OutcomeTopic;
 use crate::config::KafkaJobConfig;
 use crate::error::client_error;
 use crate::group::GroupSettings;
@@ -28,10 +31,18 @@ pub(crate) struct ShareSourceFactory {
     pub(crate) config: Arc<KafkaJobConfig>,
     pub(crate) topics: Vec<Arc<TopicInfo>>,
     pub(crate) group: GroupSettings,
+    pub(crate) outcomes: OutcomeTopic,
     pub(crate) mode: AckMode,
     pub(crate) attempt: Arc<Attempt>,
     /// Started by the commit protocol when it recovers, where it is needed.
     pub(crate) tail: LedgerTail,
+}
+
+impl ShareSourceFactory {
+    fn delivery_limit(&self) -> DeliveryLimit {
+        let policy = self.config.policy_at_delivery_limit();
+        DeliveryLimit::new(self.group.delivery_count_limit, self.config.delivery_reserve, policy)
+    }
 }
 
 #[async_trait]
@@ -44,19 +55,20 @@ impl SourceFactory for ShareSourceFactory {
         self.config.format.schema()
     }
 
-    async fn create(&self, _subtask: usize) -> Result<Box<dyn Source>> {
+    async fn create(&self, subtask: usize) -> Result<Box<dyn Source>> {
+        let delivery_limit = self.delivery_limit();
         let mut consumer_config = ShareConsumerConfig::new(&self.config.group, &self.config.topics);
         consumer_config.max_poll_records = self.config.max_poll_records;
         consumer_config.fetch_bytes_max = self.config.fetch_bytes_max;
         consumer_config.max_wait = self.config.fetch_wait;
         consumer_config.acquire_mode = AcquireMode::BatchOptimized;
-        let consumer = ShareConsumer::join(self.client.clone(), consumer_config)
+        let mut consumer = ShareConsumer::join(self.client.clone(), consumer_config)
             .await
             .map_err(client_error(format!("join share group {}", self.config.group)))?;
         self.attempt.add_member(consumer.metadata_handle());
+        // An earlier incarnation may have died of what it acquired: one record shows how often.
+        consumer.fetch_singly(self.attempt.is_restarted() && delivery_limit.protects());
         let names = TopicNames::new(self.topics.iter().map(|topic| (&*topic.name, topic.topic_id)));
-        let delivery_limit =
-            DeliveryLimit::new(self.group.delivery_count_limit, self.config.delivery_reserve);
         let rows = RowsBuilder::new(&self.config.format, names);
         let on_bad = self.group.decision_on_bad(self.config.bad_record_policy());
         let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, on_bad);
@@ -65,6 +77,17 @@ impl SourceFactory for ShareSourceFactory {
             reader,
             topics: self.topics.clone(),
             locks_max: self.group.record_locks_max,
+            locks: Locks::new(self.group.lock_duration, self.group.renews_locks),
+            near_limit: NearLimitConfig {
+                client: self.client.clone(),
+                outcome_topic: self.outcomes.name.clone(),
+                outcome_partition: self.outcomes.partition,
+                job: self.config.job.clone(),
+                instance: self.config.instance.clone(),
+                subtask: u32::try_from(subtask).unwrap_or(u32::MAX),
+                group: self.config.group.clone(),
+                delivery_limit,
+            },
             attempt: self.attempt.clone(),
             mode: self.mode,
             ledger,

@@ -5,6 +5,7 @@
 
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_client::{ShareConsumer, ShareRecords};
+use sharestream_core::decision::{DecidedRange, SourcePartition};
 
 use super::share_source::acknowledge_type;
 use crate::Result;
@@ -50,24 +51,24 @@ impl LedgerFilter {
         Ok(touched)
     }
 
-    /// Takes what is decided out of `records`, and decides on it in `consumer`. To be called after
+    /// Takes what is decided out of `records`, decides on it in `consumer`, and tells it. To be called after
     /// [`LedgerFilter::must_take`].
     pub(super) fn take_decided(
         &mut self,
         records: &mut ShareRecords,
         consumer: &mut ShareConsumer,
-    ) -> Result<()> {
+    ) -> Result<Vec<(SourcePartition, DecidedRange)>> {
         let mut dropped = self.dropped;
         let decided = self.tail.look(|view| {
             let partitions = records.partitions.iter_mut();
             partitions.flat_map(|acquired| take_decided(view, acquired, &mut dropped)).collect::<Vec<_>>()
         })?;
         self.dropped = dropped;
-        for (source, range) in decided {
+        for (source, range) in &decided {
             let kind = acknowledge_type(range.decision);
             consumer.acknowledge(source.topic_id, source.partition, range.first, range.last, kind);
             self.owes_acknowledgements = true;
         }
-        Ok(())
+        Ok(decided)
     }
 }

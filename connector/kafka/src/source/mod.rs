@@ -5,7 +5,10 @@
 mod delivery;
 mod epoch;
 mod factory;
+mod holding;
 mod ledger;
+mod locks;
+mod near_limit;
 mod offsets;
 mod reader;
 mod rows;
@@ -13,6 +16,7 @@ mod share_source;
 mod window;
 
 pub use crate::metadata_columns::{RecordBytes, RecordCoordinates, TopicNames};
+pub(crate) use delivery::DeliveryLimit;
 pub(crate) use factory::ShareSourceFactory;
 pub use rows::{FinishedRows, RowsBuilder};
 pub(crate) use share_source::acknowledge_type;

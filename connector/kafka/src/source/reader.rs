@@ -9,16 +9,19 @@ use sharestream_client::{AcquiredPartition, ShareRecords};
 use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
 use sharestream_wire::records::{RawBatch, RecordView};
 
-use super::delivery::DeliveryLimit;
+use super::delivery::{DeliveryLimit, Treatment};
 use super::offsets::AcquiredCursor;
 use super::rows::{FinishedRows, RowsBuilder};
-use crate::error::{arrow_error, bug, wire_error};
+use crate::config::BadRecords;
+use crate::error::{arrow_error, bug, invalid_input, wire_error};
 use crate::metadata_columns::{RecordBytes, RecordCoordinates};
 use crate::{Error, Result};
 
 /// One batch for the job, and what it decides when it is handed on.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
+    /// What its records have in common. A chunk of [`Treatment::Alone`] holds one.
+    pub(super) treatment: Treatment,
     pub(super) rows: Option<RecordBatch>,
     pub(super) rejected: Option<RecordBatch>,
     pub(super) decided: Vec<(SourcePartition, DecidedRange)>,
@@ -35,6 +38,7 @@ pub(super) struct Reader {
     /// The decision on a record that cannot be processed.
     on_bad: Decision,
     /// Of the chunk under construction.
+    treatment: Treatment,
     decided: Vec<(SourcePartition, DecidedRange)>,
     record_count: u64,
     byte_count: u64,
@@ -56,6 +60,7 @@ impl Reader {
             rows_max,
             delivery_limit,
             on_bad,
+            treatment: Treatment::Usual,
             decided: Vec::new(),
             record_count: 0,
             byte_count: 0,
@@ -69,8 +74,10 @@ impl Reader {
     }
 
     /// Decodes everything that `records` has and we acquired, and appends it to `chunks`. Bad records are part of
-    /// the chunks; an error means that the answer itself makes no sense.
+    /// the chunks, and records of different [`Treatment`] are in chunks of their own; an error means that the answer
+    /// itself makes no sense, or that a record was delivered too often and the policy is to fail.
     pub(super) fn read(&mut self, records: &ShareRecords, chunks: &mut VecDeque<Chunk>) -> Result<()> {
+        self.treatment = Treatment::Usual;
         for partition in &records.partitions {
             self.read_partition(partition, chunks)?;
         }
@@ -103,7 +110,16 @@ impl Reader {
                 self.rows.add_block(records.payload());
                 for record in &records {
                     let record = record.map_err(wire_error(at("record", batch)))?;
-                    self.read_record(source, topic_number, &record, &mut cursor);
+                    let Some(delivery_count) = cursor.pass_to(Offset(record.offset)) else { continue };
+                    let treatment = self.delivery_limit.treatment(delivery_count);
+                    if treatment != self.treatment || treatment == Treatment::Alone {
+                        self.take_decided(source, &mut cursor);
+                        self.cut(chunks)?;
+                        self.rows.add_block(records.payload());
+                        self.treatment = treatment;
+                    }
+                    self.read_record(source, (topic_number, delivery_count), &record, &mut cursor)
+                        .map_err(|refused| refused.within(&acquired.topic))?;
                     if self.rows.row_count() >= self.rows_max || self.byte_count >= CHUNK_BYTES_MAX {
                         self.take_decided(source, &mut cursor);
                         self.cut(chunks)?;
@@ -126,16 +142,16 @@ impl Reader {
         Ok(())
     }
 
+    /// Reads a record that is ours, and decides on it. Errors: `InvalidInput` where the job is to fail.
     #[inline]
     fn read_record(
         &mut self,
         source: SourcePartition,
-        topic_number: i16,
+        (topic_number, delivery_count): (i16, i16),
         record: &RecordView<'_>,
         cursor: &mut AcquiredCursor<'_>,
-    ) {
+    ) -> Result<()> {
         let offset = Offset(record.offset);
-        let Some(delivery_count) = cursor.pass_to(offset) else { return };
         let coordinates = RecordCoordinates {
             partition: source.partition,
             offset,
@@ -144,21 +160,29 @@ impl Reader {
         };
         let headers = (!record.headers.is_empty()).then(|| record.headers.raw());
         let bytes = RecordBytes { key: record.key, value: record.value, headers };
-        let decision = match self.delivery_limit.check(delivery_count) {
-            Ok(()) => match self.rows.push(topic_number, &coordinates, &bytes) {
-                Ok(()) => Decision::Accept,
-                Err(_bad_record) => self.on_bad,
-            },
-            Err(reason) => {
+        let decision = match (self.treatment, self.delivery_limit.policy()) {
+            (Treatment::Usual | Treatment::Alone, _) => {
+                match self.rows.push(topic_number, &coordinates, &bytes) {
+                    Ok(()) => Decision::Accept,
+                    Err(_bad_record) => self.on_bad,
+                }
+            }
+            (Treatment::GiveUp, BadRecords::DeadLetter) => {
+                let reason = self.delivery_limit.reason(delivery_count);
                 self.rows.push_rejected(topic_number, &coordinates, &bytes, reason);
                 self.given_up_count += 1;
                 self.on_bad
+            }
+            (Treatment::GiveUp, BadRecords::Drop) => Decision::Reject,
+            (Treatment::GiveUp, BadRecords::Fail) => {
+                return Err(too_often(source, offset, delivery_count, self.delivery_limit));
             }
         };
         cursor.decide(offset, decision);
         self.record_count += 1;
         let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
         self.byte_count += length(record.key) + length(record.value) + length(headers);
+        Ok(())
     }
 
     fn take_decided(&mut self, source: SourcePartition, cursor: &mut AcquiredCursor<'_>) {
@@ -177,6 +201,7 @@ impl Reader {
             };
         }
         chunks.push_back(Chunk {
+            treatment: self.treatment,
             rows,
             rejected,
             decided,
@@ -185,6 +210,21 @@ impl Reader {
         });
         Ok(())
     }
+}
+
+fn too_often(
+    source: SourcePartition,
+    offset: Offset,
+    delivery_count: i16,
+    delivery_limit: DeliveryLimit,
+) -> Error {
+    invalid_input(format!(
+        "partition {} offset {offset} has been delivered {delivery_count} times of at most {} and was not decided; name a \
+         dead letter topic, set delivery-limit-policy to drop, or raise share.delivery.count.limit of the group, to go on \
+         past such records",
+        source.partition,
+        delivery_limit.limit()
+    ))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ fn reader(rows_max: usize) -> Reader {
     let format =
         Format::Csv(CsvFormat { columns: vec![Column::new("n", ColumnType::Int64)], ..CsvFormat::default() });
     let rows = RowsBuilder::new(&format, TopicNames::new([("t", TopicId::default())]));
-    Reader::new(rows, rows_max, DeliveryLimit::new(5, 2), Decision::Reject)
+    Reader::new(rows, rows_max, DeliveryLimit::new(5, 2, BadRecords::DeadLetter), Decision::Reject)
 }
 
 /// A batch of these values at `base_offset`.
@@ -77,7 +77,7 @@ fn only_acquired_records_are_handed_on_and_every_acquired_offset_is_decided() {
     use Decision::{Accept, Gap, Reject};
     let records = polled(
         &[batch(0, &["0", "1", "NA", "3"]), marker(4), batch(7, &["7", "8"])],
-        &[(1, 3, 1), (4, 7, 2), (8, 8, 4)],
+        &[(1, 3, 1), (4, 8, 2)],
     );
     let mut chunks = VecDeque::new();
     let mut reader = reader(100);
@@ -85,17 +85,17 @@ fn only_acquired_records_are_handed_on_and_every_acquired_offset_is_decided() {
     assert_eq!(reader.given_up_count(), 1);
     let chunk = chunks.pop_front().unwrap();
     assert!(chunks.is_empty());
-    assert_eq!(offsets(&chunk.rows), [1, 3, 7]);
-    assert_eq!(offsets(&chunk.rejected), [2, 8], "8 is on its fourth delivery of five");
+    assert_eq!(offsets(&chunk.rows), [1, 3, 7, 8]);
+    assert_eq!(offsets(&chunk.rejected), [2]);
     assert_eq!(
         decided(&chunk),
-        [(1, 1, Accept), (2, 2, Reject), (3, 3, Accept), (4, 6, Gap), (7, 7, Accept), (8, 8, Reject)]
+        [(1, 1, Accept), (2, 2, Reject), (3, 3, Accept), (4, 6, Gap), (7, 8, Accept)]
     );
     assert_eq!(chunk.record_count, 5);
     let rows = chunk.rows.unwrap();
     let keys = rows.column_by_name(coordinates::KEY).unwrap().as_binary_view();
     assert!(keys.iter().all(|key| key == Some(b"a key of more than twelve bytes")));
-    assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[1, 3, 7]);
+    assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[1, 3, 7, 8]);
 }
 
 #[test]
@@ -133,4 +133,49 @@ fn acquired_offsets_whose_batch_was_cut_off_are_no_gaps() {
     let error = reader(4).read(&polled(&[batch(0, &["0"])], &[(0, 3, 1)]), &mut VecDeque::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Abort);
     assert!(error.to_string().contains("t/3: offset 1 was acquired"), "{error}");
+}
+
+#[test]
+fn records_near_their_limit_are_in_chunks_of_their_own_and_those_given_up_are_not_decoded() {
+    use Decision::{Accept, Gap, Reject};
+    let values: Vec<String> = (0..9).map(|n| n.to_string()).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let records = polled(&[batch(0, &values), marker(9)], &[(0, 1, 1), (2, 3, 3), (4, 6, 4), (7, 9, 2)]);
+    let mut chunks = VecDeque::new();
+    reader(100).read(&records, &mut chunks).unwrap();
+    let read: Vec<_> = chunks
+        .iter()
+        .map(|chunk| (chunk.treatment, offsets(&chunk.rows), offsets(&chunk.rejected), decided(chunk)))
+        .collect();
+    assert_eq!(
+        read,
+        [
+            (Treatment::Usual, vec![0, 1], vec![], vec![(0, 1, Accept)]),
+            (Treatment::Alone, vec![2], vec![], vec![(2, 2, Accept)]),
+            (Treatment::Alone, vec![3], vec![], vec![(3, 3, Accept)]),
+            (Treatment::GiveUp, vec![], vec![4, 5, 6], vec![(4, 6, Reject)]),
+            (Treatment::Usual, vec![7, 8], vec![], vec![(7, 8, Accept), (9, 9, Gap)]),
+        ]
+    );
+    assert_eq!(chunks.iter().map(|chunk| chunk.record_count).sum::<u64>(), 9);
+}
+
+#[test]
+fn what_becomes_of_a_record_that_was_delivered_too_often_is_the_users_choice() {
+    let read = |policy| {
+        let format = Format::Raw;
+        let rows = RowsBuilder::new(&format, TopicNames::new([("t", TopicId::default())]));
+        let mut reader = Reader::new(rows, 10, DeliveryLimit::new(5, 2, policy), Decision::Reject);
+        let mut chunks = VecDeque::new();
+        let result = reader.read(&polled(&[batch(0, &["0"])], &[(0, 0, 4)]), &mut chunks);
+        result.map(|()| chunks.pop_front().unwrap())
+    };
+    let dropped = read(BadRecords::Drop).unwrap();
+    assert!(dropped.rows.is_none() && dropped.rejected.is_none());
+    assert_eq!(decided(&dropped), [(0, 0, Decision::Reject)]);
+    let error = read(BadRecords::Fail).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    for part in ["t: ", "partition 3 offset 0", "4 times of at most 5", "raise"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
 }

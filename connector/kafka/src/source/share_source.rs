@@ -10,53 +10,69 @@ use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{Clock, ErrorKind, Instant};
 use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords, TopicInfo};
 use sharestream_core::commit::AckMode;
-use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
+use sharestream_core::decision::{DecidedRange, Decision, Decisions, ShareMember, SourcePartition};
 use sharestream_core::source::{
     InFlight, PartitionLoad, Source, SourceCounters, SourceEvent, SourceMetrics, SourceReport,
 };
 
 use super::epoch::OpenEpoch;
+use super::holding::lost;
 use super::ledger::LedgerFilter;
+use super::locks::Locks;
+use super::near_limit::{NearLimit, NearLimitConfig};
 use super::reader::{Chunk, Reader};
 use super::window::LockWindow;
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Fetching};
 use crate::error::client_error;
+use crate::ranges::Ranges;
 use crate::{Error, Result};
 
 /// Acquires, decodes, hands on, and reports at each barrier what became of every offset.
 ///
 /// ```text
-/// poll --> (decided already: acknowledged) --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported, locks held --committed(n)--> done
-///                          \--stop_acquiring()--> released
+/// poll --> (decided already: acknowledged) --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported --committed(n)--> done
+///                          \--stop_acquiring()--> released                                 deferred(n): kept for a later epoch
 /// ```
+/// Locks are held, and renewed where the job takes long, from the poll on to the commit.
 pub(super) struct ShareSource {
     /// `None` once closed.
-    consumer: Option<ShareConsumer>,
+    pub(super) consumer: Option<ShareConsumer>,
     reader: Reader,
     topics: Vec<Arc<TopicInfo>>,
     /// Decoded and not yet handed on.
-    ready: VecDeque<Chunk>,
-    epoch: OpenEpoch,
+    pub(super) ready: VecDeque<Chunk>,
+    pub(super) epoch: OpenEpoch,
     window: LockWindow,
+    pub(super) locks: Locks,
+    near_limit: NearLimit,
     attempt: Arc<Attempt>,
+    /// `None` once nothing is acquired any more.
+    fetching: Option<Fetching>,
     mode: AckMode,
     /// In ledger mode, and beside replicas in it.
     ledger: Option<LedgerFilter>,
-    clock: Clock,
+    pub(super) clock: Clock,
     /// The last fetch found nothing, and the next one waits until then.
     quiet_until: Option<Instant>,
+    /// Fetched, and not polled yet; their locks are known already.
+    pub(super) fetched: VecDeque<ShareRecords>,
     /// Polled, and not looked through yet: the ledger had to be caught up first.
     polled: Option<ShareRecords>,
     /// False once `stop_acquiring` was called: no poll will send acknowledgements any more.
-    is_polling: bool,
+    pub(super) is_polling: bool,
+    /// A record near its limit was handed on and is not committed: nothing else may be meanwhile.
+    pub(super) is_protecting: bool,
     /// Epochs whose acknowledgements are on their way.
     acknowledging: Vec<CheckpointId>,
-    counters: SourceCounters,
+    pub(super) counters: SourceCounters,
 }
 
 /// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
 /// would wait behind that, and where the lock windows are full only they make the next records available.
 const HOLDING_PAUSE: Duration = Duration::from_millis(5);
+
+/// Longest wait for fetches under way, and for the other members of the job, before records are given back.
+const SIBLINGS_MAX: Duration = Duration::from_secs(1);
 
 /// What a source needs beside its consumer.
 pub(super) struct SourceParts {
@@ -65,6 +81,8 @@ pub(super) struct SourceParts {
     pub(super) topics: Vec<Arc<TopicInfo>>,
     /// The group's `share.partition.max.record.locks`.
     pub(super) locks_max: u64,
+    pub(super) locks: Locks,
+    pub(super) near_limit: NearLimitConfig,
     pub(super) attempt: Arc<Attempt>,
     pub(super) mode: AckMode,
     pub(super) ledger: Option<LedgerFilter>,
@@ -84,15 +102,10 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the source is closed")
 }
 
-/// A lost lock ends the attempt at once: what was acquired may be with others already, or come to us once more, so
-/// an epoch that holds it cannot commit.
-fn lost(context: String) -> Result<()> {
-    if is_planted(Bug::LostLockCountedAsHeld) { Ok(()) } else { Err(Error::new(ErrorKind::Abort, context)) }
-}
-
 impl ShareSource {
     pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
-        let SourceParts { reader, topics, locks_max, attempt, mode, ledger, clock } = parts;
+        let SourceParts { reader, topics, locks_max, locks, near_limit, attempt, mode, ledger, clock } =
+            parts;
         ShareSource {
             consumer: Some(consumer),
             reader,
@@ -100,13 +113,18 @@ impl ShareSource {
             ready: VecDeque::new(),
             epoch: OpenEpoch::default(),
             window: LockWindow::new(locks_max),
+            locks,
+            near_limit: NearLimit::new(near_limit),
+            fetching: Some(attempt.start_fetching()),
             attempt,
             mode,
             ledger,
             clock,
             quiet_until: None,
+            fetched: VecDeque::new(),
             polled: None,
             is_polling: true,
+            is_protecting: false,
             acknowledging: Vec::new(),
             counters: SourceCounters::default(),
         }
@@ -124,6 +142,10 @@ impl ShareSource {
             }
         }
         if self.polled.is_none() {
+            self.polled = self.fetched.pop_front();
+        }
+        let consumer = self.consumer.as_mut().ok_or_else(closed)?;
+        if self.polled.is_none() {
             let holds = !self.window.is_empty() || consumer.awaits_acknowledgement_results();
             let polled = if holds {
                 if let Some(at) = self.quiet_until
@@ -137,48 +159,63 @@ impl ShareSource {
             };
             let polled = polled.map_err(client_error("poll"))?;
             self.quiet_until = polled.is_empty().then(|| self.clock.now() + HOLDING_PAUSE);
+            self.take_locks(&polled);
             self.polled = Some(polled);
         }
         self.take_results();
+        self.look_through().await?;
+        Ok(self.polled.take().unwrap_or_default())
+    }
+
+    /// Takes out of what was polled what the ledger has decided, and writes down what is near its last delivery. Cancel
+    /// safe: done anew.
+    async fn look_through(&mut self) -> Result<()> {
         let consumer = self.consumer.as_mut().ok_or_else(closed)?;
         if let (Some(ledger), Some(records)) = (&mut self.ledger, &mut self.polled)
             && ledger.must_take(records).await?
         {
-            ledger.take_decided(records, consumer)?;
+            for (partition, range) in ledger.take_decided(records, consumer)? {
+                self.locks.gone(partition, OffsetRange { first: range.first, last: range.last });
+            }
         }
-        Ok(self.polled.take().unwrap_or_default())
+        if let Some(records) = self.polled.as_ref().filter(|records| !records.is_empty()) {
+            let is_near = self.near_limit.look_at(records);
+            // Whoever holds one such record acquires the next ones one by one, too: a crash costs each that is held a
+            // delivery.
+            consumer.fetch_singly(is_near);
+            if is_near {
+                self.near_limit.write_down().await?;
+            }
+        }
+        Ok(())
     }
 
-    fn consumer(&mut self) -> Result<&mut ShareConsumer> {
+    pub(super) fn consumer(&mut self) -> Result<&mut ShareConsumer> {
         self.consumer.as_mut().ok_or_else(closed)
-    }
-
-    /// Locks that the consumer knows to be lost.
-    fn check_locks(&mut self) -> Result<()> {
-        let locks = self.consumer()?.lost();
-        let Some(first) = locks.first() else { return Ok(()) };
-        lost(format!(
-            "locks lost on {} partitions, first {}/{}: {:?}",
-            locks.len(),
-            first.topic_id,
-            first.partition,
-            first.reason
-        ))
     }
 
     /// Hands on what was acquired. A lock that expired while this process or its group stood still is lost without
     /// notice; the records come again, to whoever asks first.
     fn hand_on(&mut self, chunk: Chunk) -> Result<SourceEvent> {
-        if let Some((partition, range)) = self.epoch.held_already(&chunk.decided) {
+        let locks = &self.locks;
+        let is_deferred = |(partition, range): &&(SourcePartition, DecidedRange)| {
+            locks.is_deferred(*partition, range.first, range.last)
+        };
+        let deferred = chunk.decided.iter().find(is_deferred).copied();
+        if let Some((partition, range)) = self.epoch.held_already(&chunk.decided).or(deferred) {
+            self.counters.lost_locks += (range.last.0 - range.first.0 + 1).unsigned_abs();
             lost(format!(
-                "offsets {} to {} of {}/{} were delivered again within an epoch: their locks were lost",
+                "offsets {} to {} of {}/{} were delivered again while they were being worked on: their locks were lost",
                 range.first, range.last, partition.topic_id, partition.partition
             ))?;
         }
         for (partition, range) in &chunk.decided {
             self.window.handed_on(*partition, range.first, range.last);
         }
+        let is_protected = chunk.treatment.is_protected();
+        self.is_protecting |= is_protected;
         self.epoch.hand_on(&chunk.decided, chunk.record_count, chunk.byte_count);
+        self.epoch.is_protected |= is_protected;
         Ok(SourceEvent::Records { rows: chunk.rows, rejected: chunk.rejected })
     }
 
@@ -234,14 +271,7 @@ impl ShareSource {
     }
 }
 
-/// Offsets of `records` that had been delivered before, gaps included.
-fn redelivered_count(records: &ShareRecords) -> u64 {
-    let ranges = records.partitions.iter().flat_map(|partition| &partition.acquired);
-    let again = ranges.filter(|range| range.delivery_count > 1);
-    again.map(|range| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
-}
-
-fn warn_of_refused(results: &[AckResult]) {
+pub(super) fn warn_of_refused(results: &[AckResult]) {
     for result in results {
         if let Some(error) = result.error {
             tracing::warn!(
@@ -258,18 +288,39 @@ fn warn_of_refused(results: &[AckResult]) {
 impl Source for ShareSource {
     async fn next(&mut self) -> Result<SourceEvent> {
         self.check_locks()?;
+        if self.waits() {
+            // For a barrier or a commit, which ends this call.
+            std::future::pending::<()>().await;
+        }
         if let Some(chunk) = self.ready.pop_front() {
             return self.hand_on(chunk);
+        }
+        if !self.is_polling {
+            return Ok(SourceEvent::Idle);
         }
         let records = self.poll().await?;
         // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
         self.check_locks()?;
-        self.counters.redeliveries += redelivered_count(&records);
         self.reader.read(&records, &mut self.ready)?;
+        self.sort_ready();
+        if self.waits() {
+            // What was polled comes after a barrier, or a commit: for now there is no more. The next call waits.
+            return Ok(SourceEvent::Idle);
+        }
         match self.ready.pop_front() {
             Some(chunk) => self.hand_on(chunk),
             None => Ok(SourceEvent::Idle),
         }
+    }
+
+    fn maintain_at(&self) -> Option<Instant> {
+        self.locks.due_at()
+    }
+
+    async fn maintain(&mut self) -> Result<()> {
+        self.check_locks()?;
+        self.take_fetched()?;
+        self.renew_due().await
     }
 
     async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<SourceReport> {
@@ -277,6 +328,9 @@ impl Source for ShareSource {
         self.window.barrier(checkpoint);
         let member = self.member()?;
         let report = self.epoch.close(member);
+        // Also with nothing new: what earlier epochs left may be decided by this one.
+        let reported = report.decided.first().map(|member| Ranges::of(&member.decisions));
+        self.locks.sealed(checkpoint, reported.unwrap_or_default());
         if is_planted(Bug::AcknowledgedBeforeEndTxn) && self.mode == AckMode::AtLeastOnce {
             for member in &report.decided {
                 self.acknowledge(member.decisions.ranges()).await?;
@@ -297,8 +351,8 @@ impl Source for ShareSource {
             already_decided: dropped.already_decided,
             below_floor: dropped.below_floor,
             counters: self.counters,
-            nearest_limit: None,
-            wants_barrier: false,
+            nearest_limit: self.near_limit.nearest(),
+            wants_barrier: self.wants_barrier(),
         }
     }
 
@@ -309,8 +363,21 @@ impl Source for ShareSource {
         metrics
     }
 
+    async fn deferred(&mut self, checkpoint: CheckpointId, offsets: &Decisions) -> Result<()> {
+        self.locks.deferred(checkpoint, offsets, self.clock.now());
+        Ok(())
+    }
+
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
-        self.window.committed(checkpoint);
+        self.locks.committed(checkpoint);
+        self.window.committed(checkpoint, self.locks.carried());
+        self.is_protecting &= self.locks.is_committing();
+        if !self.near_limit.is_empty() {
+            self.near_limit.forget_decided(&self.locks);
+            if self.near_limit.is_note_old() {
+                self.near_limit.write_down().await?;
+            }
+        }
         match self.mode {
             // Staged with the transaction: the marker has made them final.
             AckMode::Transactional => Ok(()),
@@ -334,9 +401,24 @@ impl Source for ShareSource {
         let results = consumer.commit_acknowledgements().await.map_err(client_error("acknowledge"))?;
         warn_of_refused(&results);
         self.take_results();
-        let ready = std::mem::take(&mut self.ready);
+        // What is still on its way here may be near its limit, too.
+        let fetched = self.consumer()?.settle_fetches().await.map_err(client_error("poll"))?;
+        for records in fetched {
+            self.take_locks(&records);
+            self.fetched.push_back(records);
+        }
+        if let Some(fetching) = self.fetching.take() {
+            fetching.end_with_all(&self.clock, SIBLINGS_MAX).await;
+        }
+        while let Some(records) = self.polled.take().or_else(|| self.fetched.pop_front()) {
+            self.polled = Some(records);
+            self.look_through().await?;
+            let records = self.polled.take().unwrap_or_default();
+            self.reader.read(&records, &mut self.ready)?;
+        }
+        let given_back = self.take_releasable();
         let mut ranges: Vec<(SourcePartition, OffsetRange)> = Vec::new();
-        for (partition, range) in ready.iter().flat_map(|chunk| &chunk.decided) {
+        for (partition, range) in given_back.iter().flat_map(|chunk| &chunk.decided) {
             match ranges.last_mut() {
                 Some((same, last)) if same == partition && last.last.next() == range.first => {
                     last.last = range.last
@@ -347,6 +429,7 @@ impl Source for ShareSource {
             }
         }
         for (partition, range) in ranges {
+            self.locks.gone(partition, range);
             self.counters.releases += (range.last.0 - range.first.0 + 1).unsigned_abs();
             let consumer = self.consumer()?;
             let released = consumer.release(partition.topic_id, partition.partition, &[range]).await;
@@ -358,10 +441,21 @@ impl Source for ShareSource {
         Ok(())
     }
 
+    fn has_rest(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     async fn close(&mut self) -> Result<()> {
-        match self.consumer.take() {
-            Some(consumer) => consumer.close().await.map_err(client_error("leave the group")),
-            None => Ok(()),
+        let Some(mut consumer) = self.consumer.take() else { return Ok(()) };
+        if let Some(fetching) = self.fetching.take() {
+            // Whatever comes is given back with all the rest.
+            match self.clock.timeout(SIBLINGS_MAX, consumer.settle_fetches()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "a fetch that was under way"),
+                Err(_elapsed) => tracing::debug!("a fetch that was under way was not answered"),
+            }
+            fetching.end_with_all(&self.clock, SIBLINGS_MAX).await;
         }
+        consumer.close().await.map_err(client_error("leave the group"))
     }
 }

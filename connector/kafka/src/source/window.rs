@@ -4,16 +4,20 @@
 //! offset passes a record only when its checkpoint has committed. So what counts is the span from the first offset
 //! whose epoch has not committed to the last one handed on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sharestream_base::ids::{CheckpointId, Offset};
 use sharestream_core::decision::SourcePartition;
+
+use crate::ranges::Ranges;
 
 /// Spans of offsets whose epochs have not committed, by partition.
 #[derive(Debug)]
 pub(super) struct LockWindow {
     locks_max: u64,
     partitions: BTreeMap<SourcePartition, Vec<Span>>,
+    /// Spans of the offsets that committed epochs left to later ones.
+    carried: BTreeMap<SourcePartition, (Offset, Offset)>,
 }
 
 /// Offsets of one epoch.
@@ -30,7 +34,7 @@ struct Span {
 impl LockWindow {
     /// `locks_max` is the group's `share.partition.max.record.locks`.
     pub(super) fn new(locks_max: u64) -> Self {
-        LockWindow { locks_max: locks_max.max(1), partitions: BTreeMap::new() }
+        LockWindow { locks_max: locks_max.max(1), partitions: BTreeMap::new(), carried: BTreeMap::new() }
     }
 
     /// Offsets `first..=last` were handed on in the open epoch.
@@ -56,41 +60,56 @@ impl LockWindow {
         }
     }
 
-    /// The epoch of this barrier, and those before it, have committed.
-    pub(super) fn committed(&mut self, checkpoint: CheckpointId) {
+    /// The epoch of this barrier, and those before it, have committed, except for what they left to later ones: `carried`.
+    pub(super) fn committed(&mut self, checkpoint: CheckpointId, carried: &Ranges) {
         self.partitions.retain(|_, spans| {
             spans.retain(|span| span.checkpoint.is_none_or(|sealed| sealed > checkpoint));
             !spans.is_empty()
         });
+        self.carried.clear();
+        for (partition, range) in carried.iter() {
+            let (_, last) = self.carried.entry(partition).or_insert((range.first, range.last));
+            *last = range.last;
+        }
     }
 
     /// True when nothing was handed on that is not committed.
     pub(super) fn is_empty(&self) -> bool {
-        self.partitions.is_empty()
+        self.partitions.is_empty() && self.carried.is_empty()
     }
 
     /// The fullest window, 0.0 to 1.0.
     pub(super) fn fill(&self) -> f64 {
-        self.partitions.values().map(|spans| self.fill_of(spans)).fold(0.0, f64::max)
+        let held = self.partitions.keys().chain(self.carried.keys());
+        held.map(|partition| self.fill_of(*partition)).fold(0.0, f64::max)
     }
 
-    /// Of each partition that holds anything: offsets handed on and not committed, and how full its window is.
+    /// Of each partition that holds anything: offsets handed on and not committed (of those that epochs have left to
+    /// later ones their span), and how full its window is.
     pub(super) fn loads(&self) -> impl Iterator<Item = (SourcePartition, u64, f64)> + '_ {
-        self.partitions.iter().map(|(partition, spans)| {
-            let in_flight = spans.iter().map(|span| span.offset_count).sum();
-            (*partition, in_flight, self.fill_of(spans))
+        let held: BTreeSet<SourcePartition> =
+            self.partitions.keys().chain(self.carried.keys()).copied().collect();
+        held.into_iter().map(|partition| {
+            let spans = self.partitions.get(&partition).into_iter().flatten();
+            let carried = self.carried.get(&partition).map_or(0, |(first, last)| width(*first, *last));
+            let in_flight = spans.map(|span| span.offset_count).sum::<u64>() + carried;
+            (partition, in_flight, self.fill_of(partition))
         })
     }
 
-    fn fill_of(&self, spans: &[Span]) -> f64 {
-        let first = spans.iter().map(|span| span.first).min();
-        let last = spans.iter().map(|span| span.last).max();
-        let width = match (first, last) {
-            (Some(first), Some(last)) => (last.0 - first.0 + 1).unsigned_abs(),
-            _ => 0,
-        };
+    fn fill_of(&self, partition: SourcePartition) -> f64 {
+        let spans = self.partitions.get(&partition).into_iter().flatten();
+        let spans = spans.map(|span| (span.first, span.last));
+        let all: Vec<(Offset, Offset)> = spans.chain(self.carried.get(&partition).copied()).collect();
+        let first = all.iter().map(|(first, _)| *first).min();
+        let last = all.iter().map(|(_, last)| *last).max();
+        let width = first.zip(last).map_or(0, |(first, last)| width(first, last));
         (width as f64 / self.locks_max as f64).min(1.0)
     }
+}
+
+fn width(first: Offset, last: Offset) -> u64 {
+    (last.0 - first.0 + 1).unsigned_abs()
 }
 
 #[cfg(test)]
@@ -114,7 +133,7 @@ mod tests {
         assert_eq!(window.fill(), 0.2, "the epoch before has not committed");
         let loads: Vec<_> = window.loads().collect();
         assert_eq!(loads, [(partition(0), 20, 0.2), (partition(1), 5, 0.05)]);
-        window.committed(CheckpointId(1));
+        window.committed(CheckpointId(1), &Ranges::default());
         assert_eq!(window.fill(), 0.1);
         // A record that came back lies far behind: the window reaches from there.
         window.handed_on(partition(0), Offset(0), Offset(0));
@@ -124,8 +143,28 @@ mod tests {
         assert_eq!(window.fill(), 1.0, "never above full");
         window.barrier(CheckpointId(2));
         assert!(!window.is_empty());
-        window.committed(CheckpointId(2));
+        window.committed(CheckpointId(2), &Ranges::default());
         assert_eq!(window.fill(), 0.0);
+        assert!(window.is_empty());
+    }
+
+    #[test]
+    fn the_window_reaches_from_what_was_left_to_a_later_epoch() {
+        let partition =
+            |index| SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(index) };
+        let mut window = LockWindow::new(100);
+        window.handed_on(partition(0), Offset(0), Offset(19));
+        window.barrier(CheckpointId(1));
+        let mut carried = Ranges::default();
+        carried.add(partition(0), Offset(3), Offset(3));
+        carried.add(partition(0), Offset(7), Offset(7));
+        window.committed(CheckpointId(1), &carried);
+        assert_eq!(window.fill(), 0.05);
+        assert!(!window.is_empty());
+        window.handed_on(partition(0), Offset(20), Offset(42));
+        assert_eq!(window.fill(), 0.4);
+        window.barrier(CheckpointId(2));
+        window.committed(CheckpointId(2), &Ranges::default());
         assert!(window.is_empty());
     }
 }

@@ -208,7 +208,11 @@ async fn outcomes(
             LogEntry::Outcome(found) if found.group == config.group => {
                 outcomes.push(Outcome { partition, offset: record.offset, record: *found });
             }
-            LogEntry::Outcome(_) | LogEntry::Mode(_) | LogEntry::Owner(_) | LogEntry::Unknown => {}
+            LogEntry::Outcome(_)
+            | LogEntry::Mode(_)
+            | LogEntry::Owner(_)
+            | LogEntry::NearLimit(_)
+            | LogEntry::Unknown => {}
             LogEntry::Floor(floor) => {
                 if floor.group == config.group {
                     ledger.raise(floor);

@@ -60,7 +60,11 @@ impl Coordinator {
         tracing::warn!(job = %self.id, kind = %error.kind(), %error, "the attempt has failed");
         // Shown now: giving up what is open may take as long as a broker does not answer.
         let text = describe(&error);
-        self.control.update(|status| status.last_error = Some(text));
+        let nearest_limit = self.running.gauges.load().nearest_limit;
+        self.control.update(|status| {
+            status.last_error = Some(text);
+            status.nearest_limit = nearest_limit;
+        });
         self.running.tasks.cancel();
         let stop = self.control.stop_token().clone();
         tokio::select! {

@@ -216,7 +216,12 @@ impl Coordinator {
     fn waits_for_calls_until(&self, reason: Reason) -> Option<Instant> {
         match reason {
             Reason::Drain => self.drain_deadline.map(|deadline| deadline - self.options.drain_deadline / 2),
-            Reason::Idle | Reason::Rows | Reason::Bytes | Reason::Window | Reason::Interval => None,
+            Reason::NearLimit
+            | Reason::Idle
+            | Reason::Rows
+            | Reason::Bytes
+            | Reason::Window
+            | Reason::Interval => None,
         }
     }
 
@@ -349,6 +354,7 @@ impl Coordinator {
             status.state_compacted_bytes += counts.state_compacted_bytes;
             status.in_flight = load.record_count;
             status.window_fill = load.window_fill;
+            status.nearest_limit = load.nearest_limit;
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);
         });
         trace.ended("committed");
@@ -383,6 +389,7 @@ impl Coordinator {
         let calls = CallsShown::of(&self.running, now);
         self.control.update(|status| {
             (status.in_flight, status.window_fill) = (load.record_count, load.window_fill);
+            status.nearest_limit = load.nearest_limit;
             (status.already_decided, status.dropped_below_floor) = (load.already_decided, load.below_floor);
             status.bound_by = calls.bound_by(&load);
             status.calls = calls.operators;

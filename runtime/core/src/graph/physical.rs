@@ -386,6 +386,7 @@ impl<'a> Start<'a> {
                     commands,
                     gauges: self.gauges.clone(),
                     is_acquiring: true,
+                    is_stopping: false,
                     is_in_call: false,
                 };
                 senders.push(sender);

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::async_map::{AsyncRow, LineLoad};
 use crate::controller::Load;
-use crate::source::{InFlight, PartitionLoad, SourceCounters, SourceMetrics};
+use crate::source::{Delivery, InFlight, PartitionLoad, SourceCounters, SourceMetrics};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Gauge {
@@ -205,6 +205,12 @@ impl Gauges {
             load.already_decided += gauge.in_flight.already_decided;
             load.below_floor += gauge.in_flight.below_floor;
             load.are_sources_dry &= gauge.is_idle;
+            load.counters.add(&gauge.in_flight.counters);
+            load.wants_barrier |= gauge.in_flight.wants_barrier;
+            load.nearest_limit = [load.nearest_limit, gauge.in_flight.nearest_limit]
+                .into_iter()
+                .flatten()
+                .min_by_key(Delivery::left);
             load.oldest_at = match (load.oldest_at, gauge.oldest_at) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),

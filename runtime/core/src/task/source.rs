@@ -1,8 +1,10 @@
 //! The loop of a source task.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use sharestream_base::ids::CheckpointId;
+use sharestream_base::{Clock, Instant};
 use tokio::sync::mpsc;
 
 use super::context::{Interrupt, TaskContext, TaskEvent};
@@ -40,6 +42,8 @@ pub(crate) struct SourceTask {
     pub(crate) commands: mpsc::Receiver<SourceCommand>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) is_acquiring: bool,
+    /// Asked to stop, and hands on what it must not give back.
+    pub(crate) is_stopping: bool,
     /// True while a call that must not be dropped half way is running: a source that was interrupted in it cannot
     /// be asked to close.
     pub(crate) is_in_call: bool,
@@ -63,7 +67,9 @@ impl SourceTask {
     }
 
     async fn work(&mut self) -> Result<(), Interrupt> {
+        let clock = self.context.clock.clone();
         loop {
+            let maintain_at = self.source.maintain_at();
             tokio::select! {
                 biased;
                 command = self.commands.recv() => {
@@ -80,9 +86,13 @@ impl SourceTask {
                 event = self.source.next(), if self.is_acquiring => {
                     let event = event?;
                     self.hand_on(event).await?;
+                    if self.is_stopping {
+                        self.stopped().await?;
+                    }
                     // A source that always has more must not keep its thread for ever.
                     tokio::task::consume_budget().await;
                 }
+                () = at(&clock, maintain_at) => self.source.maintain().await?,
             }
         }
     }
@@ -95,12 +105,17 @@ impl SourceTask {
         match event {
             SourceEvent::Records { rows, rejected } => {
                 self.gauges.handed_on(self.context.subtask, in_flight, self.context.clock.now());
-                if let Some(rejected) = rejected {
-                    self.output.rejected(rejected).await?;
-                }
-                if let Some(rows) = rows {
-                    self.output.rows(rows).await?;
-                }
+                let output = &mut self.output;
+                let sending = async move {
+                    if let Some(rejected) = rejected {
+                        output.rejected(rejected).await?;
+                    }
+                    if let Some(rows) = rows {
+                        output.rows(rows).await?;
+                    }
+                    Ok(())
+                };
+                maintained(self.source.as_mut(), &self.context.clock, sending).await?;
             }
             SourceEvent::Idle => self.gauges.idle(self.context.subtask, in_flight),
         }
@@ -128,14 +143,25 @@ impl SourceTask {
                 Ok(())
             }
             SourceCommand::StopAcquiring => {
-                self.is_acquiring = false;
                 self.source.stop_acquiring().await?;
-                self.gauges.idle(subtask, self.source.in_flight());
-                self.context.tell(TaskEvent::SourceStopped { subtask }).await
+                self.is_stopping = true;
+                self.stopped().await
             }
             // Handled by the loop, which it ends.
             SourceCommand::Close => Ok(()),
         }
+    }
+
+    /// Says that nothing more is acquired, once nothing is left to hand on.
+    async fn stopped(&mut self) -> Result<(), Interrupt> {
+        let subtask = self.context.subtask;
+        self.is_acquiring = self.source.has_rest();
+        if self.is_acquiring {
+            return Ok(());
+        }
+        self.is_stopping = false;
+        self.gauges.idle(subtask, self.source.in_flight());
+        self.context.tell(TaskEvent::SourceStopped { subtask }).await
     }
 
     /// Ends the stream first: sinks close while the source leaves the group.
@@ -143,5 +169,31 @@ impl SourceTask {
         self.is_in_call = true;
         self.output.end().await?;
         Ok(self.source.close().await?)
+    }
+}
+
+/// Waits for `work`; what the source holds is looked after meanwhile, or its locks would run out in front of a full
+/// channel.
+async fn maintained(
+    source: &mut dyn Source,
+    clock: &Clock,
+    work: impl Future<Output = Result<(), Interrupt>>,
+) -> Result<(), Interrupt> {
+    tokio::pin!(work);
+    loop {
+        let maintain_at = source.maintain_at();
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = at(clock, maintain_at) => source.maintain().await?,
+        }
+    }
+}
+
+/// Waits until `deadline`; for ever when there is none. Cancel safe.
+async fn at(clock: &Clock, deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => clock.sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }

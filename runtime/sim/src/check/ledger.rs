@@ -95,7 +95,7 @@ impl<'a> Ledger<'a> {
                 Said::Entry(LogEntry::Generation(record)) => {
                     ledger.generations.push((seen.offset, record.generation));
                 }
-                Said::Entry(LogEntry::Owner(_) | LogEntry::Unknown) => {}
+                Said::Entry(LogEntry::Owner(_) | LogEntry::NearLimit(_) | LogEntry::Unknown) => {}
             }
         }
         ledger

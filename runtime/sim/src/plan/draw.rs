@@ -126,6 +126,7 @@ impl Plan {
                 read_committed: dice.chance(60),
             },
             operators: OperatorsPlan::default(),
+            slow_write: None,
             workers,
             yields: dice.chance(75),
             faults: Vec::new(),
@@ -177,8 +178,26 @@ impl Plan {
         }
         make_ledger(&mut plan);
         draw_operators(&mut plan);
+        plan.strain_deliveries();
         plan.faults.sort_by_key(|fault| fault.at);
         plan
+    }
+
+    /// Some groups give a record few deliveries, and some jobs hold records for longer than a lock lasts. Drawn apart: what
+    /// the other seeds mean stays.
+    fn strain_deliveries(&mut self) {
+        let dice = Dice::of(self.seed, "deliveries");
+        if dice.chance(25) {
+            self.group.delivery_limit = dice.pick(&[5, 5, 4, 3]);
+        }
+        if dice.chance(10) {
+            self.group.lock_duration = Duration::from_secs(6);
+            self.slow_write = Some(dice.ms(7_000, 9_000));
+            if dice.chance(50) {
+                // Where nothing else happens an attempt that fails is a finding.
+                self.faults.clear();
+            }
+        }
     }
 }
 

@@ -110,6 +110,8 @@ pub(crate) struct World {
     rolled_out: bool,
     resetting: Resetting,
     operator: Option<Client>,
+    /// The faults are over: whoever looks after the job has removed what made it stop.
+    is_settling: bool,
 }
 
 /// The outcome topic as its job creates it, but for segments so small, and deletions so quick, that compaction has
@@ -161,6 +163,7 @@ impl World {
             rolled_out: false,
             resetting: Resetting::No,
             operator: None,
+            is_settling: false,
             plan,
         }
     }

@@ -20,6 +20,7 @@ impl World {
     /// Waits until nothing is undecided; a finding when that takes too long.
     pub(super) async fn settle(&mut self, client: &Client) {
         self.trace.note("settling");
+        self.is_settling = true;
         let deadline = self.clock.now() + SETTLE_MAX;
         let mut undecided = vec!["nothing was looked at".to_owned()];
         while self.clock.now() < deadline {

@@ -43,6 +43,8 @@ pub(super) struct WorkerSlot {
     pub(super) down_after_trap: Option<Duration>,
     /// It was asked to stop, and starts again so long after it has.
     pub(super) down_after_stop: Option<Duration>,
+    /// It stopped, or stays down, before a record would have run out of deliveries.
+    pub(super) spares_deliveries: bool,
 }
 
 impl WorkerSlot {
@@ -55,6 +57,7 @@ impl WorkerSlot {
             incarnations: 0,
             down_after_trap: None,
             down_after_stop: None,
+            spares_deliveries: false,
         }
     }
 }
@@ -96,6 +99,8 @@ impl World {
             traps: self.traps.clone(),
             host: Arc::clone(&host),
             gate: Arc::clone(&gate),
+            // As the error says: once the cause is gone, the last delivery may be risked.
+            risks_last_delivery: slot.spares_deliveries && self.is_settling,
         };
         let plan = self.plan.clone();
         let main = async move { worker.run(&plan).await };
@@ -188,7 +193,8 @@ impl World {
                 && let Some(incarnation) = slot.current.take()
             {
                 let down = slot.down_after_stop.take().unwrap_or(RESTART_AFTER);
-                self.account_for(incarnation).await;
+                let spares = self.account_for(incarnation).await;
+                self.workers[index].spares_deliveries |= spares;
                 self.after(down, Action::StartWorker(index));
             }
             let ended = |zombie: &mut Incarnation| zombie.task.is_finished() || zombie.gate.is_dead();
@@ -199,15 +205,16 @@ impl World {
         }
     }
 
-    /// Some ends say that something is wrong with us.
-    pub(super) async fn account_for(&mut self, incarnation: Incarnation) {
+    /// Some ends say that something is wrong with us. True for a job that stopped to spare the deliveries of a record.
+    pub(super) async fn account_for(&mut self, incarnation: Incarnation) -> bool {
         let Incarnation { host, gate, control, mut task, .. } = incarnation;
         for finding in self.statuses.look(&host, &control.status().borrow()) {
             self.find(finding);
         }
         if gate.is_dead() {
-            return;
+            return false;
         }
+        let mut spares = false;
         let status = control.snapshot();
         if self.plan.faults.is_empty() && status.attempts > 1 {
             // Starting again heals much; where nothing goes wrong it only hides a mistake.
@@ -221,7 +228,8 @@ impl World {
                 let kind = error.downcast_ref::<sharestream_core::Error>().map(sharestream_core::Error::kind);
                 let needs_human =
                     matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput));
-                if needs_human && !self.is_told_to_change_its_mode(&error) {
+                spares = self.plan.has_outages_or_deaths() && spares_deliveries(&error);
+                if needs_human && !spares && !self.is_told_to_change_its_mode(&error) {
                     self.find(Finding::exit(&host, &format!("{error:#}")));
                 }
                 format!("{host} failed: {error:#}")
@@ -243,7 +251,14 @@ impl World {
                 self.find(Finding::leaked_tasks(&host, &left));
             }
         }
+        spares
     }
+}
+
+/// The job stopped, or stays down, because another delivery of a record could be its last.
+fn spares_deliveries(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}");
+    ["stops before a record runs out of deliveries", "stays down"].iter().any(|hint| text.contains(hint))
 }
 
 impl World {

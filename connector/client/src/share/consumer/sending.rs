@@ -13,7 +13,7 @@ use sharestream_wire::messages::share_fetch::ShareFetchRequest;
 use super::ShareConsumer;
 use super::answers::failed;
 use crate::share::config::AcquireMode;
-use crate::share::leader::{self, Answer, LeaderAnswer};
+use crate::share::leader::{self, Answer, Leader, LeaderAnswer};
 use crate::share::session::OPENING;
 use crate::{Error, Result};
 
@@ -38,7 +38,7 @@ impl ShareConsumer {
     /// Sends to every leader what is due: acknowledgements first, else a fetch.
     pub(super) async fn send_requests(&mut self, requests: Requests) -> Result<()> {
         let now = self.client.env().clock.now();
-        let due: Vec<NodeId> = self
+        let mut due: Vec<NodeId> = self
             .leaders
             .iter()
             .filter(|(_, leader)| {
@@ -47,6 +47,9 @@ impl ShareConsumer {
             })
             .map(|(node, _)| *node)
             .collect();
+        if self.is_singly {
+            self.keep_one_fetch(&mut due);
+        }
         let fetch_wait = match requests {
             Requests::All(fetch_wait) => fetch_wait.min(self.config.max_wait),
             // Where there are acknowledgements, no fetch is sent.
@@ -58,6 +61,23 @@ impl ShareConsumer {
             }
         }
         Ok(())
+    }
+
+    /// Of the leaders that would be fetched from keeps one, in turn, and none while another fetch is under way or an
+    /// answer waits.
+    fn keep_one_fetch(&mut self, due: &mut Vec<NodeId>) {
+        let acknowledges = |leader: &Leader| leader.has_acknowledgements();
+        let fetching =
+            self.leaders.values().any(|leader| leader.has_ready || (leader.busy && !leader.acknowledging));
+        let fetches: Vec<NodeId> = due
+            .iter()
+            .filter(|node| self.leaders.get(*node).is_some_and(|leader| !acknowledges(leader)))
+            .copied()
+            .collect();
+        let next = fetches.iter().find(|node| Some(**node) > self.singly).or(fetches.first()).copied();
+        let chosen = next.filter(|_| !fetching);
+        self.singly = chosen.or(self.singly);
+        due.retain(|node| !fetches.contains(node) || Some(*node) == chosen);
     }
 
     /// Fetches from a leader while the application works on what it handed out.
@@ -137,7 +157,12 @@ impl ShareConsumer {
             } else {
                 max_wait.max(RELEASING_WAIT.min(self.config.max_wait))
             };
-            let request = leader::fetch_request(&plan, &sent, &member, &self.config, max_wait);
+            let mut request = leader::fetch_request(&plan, &sent, &member, &self.config, max_wait);
+            if self.is_singly {
+                (request.max_records, request.batch_size) = (1, 1);
+                // 1: record limit, which an older leader does not know.
+                request.share_acquire_mode = i8::from(limits);
+            }
             let timeout = self.client.config().request_timeout + max_wait;
             let mut pending = connection.send_with(&request, timeout).await?;
             leader.with_fetch.clear();

@@ -143,7 +143,7 @@ impl OutcomeWatch {
                 self.owners.entry(owner.instance.clone()).or_default().push(owner.job_epoch);
             }
             LogEntry::Generation(record) => self.generation = self.generation.max(record.generation),
-            LogEntry::Mode(_) | LogEntry::Floor(_) | LogEntry::Unknown => {}
+            LogEntry::Mode(_) | LogEntry::Floor(_) | LogEntry::NearLimit(_) | LogEntry::Unknown => {}
         }
     }
 
