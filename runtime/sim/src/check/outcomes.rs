@@ -11,7 +11,7 @@ use sharestream_kafka::outcome::{
 };
 
 use super::effects::is_shown;
-use super::logs::{Logs, Writer};
+use super::logs::{Logged, Logs, Writer};
 use super::watch::{Said, Watch};
 use super::{Checker, Counts, Finding, Place, Witnesses, state};
 use crate::plan::Plan;
@@ -46,7 +46,7 @@ pub(super) async fn check(
         found.extend(state::check(&committed, logs, &witnesses.objects).await?);
     }
     if !plan.at_least_once {
-        found.extend(complete(logs, plan, &decided));
+        found.extend(complete(logs, plan, &decided, &witnesses.watch));
     }
     Ok((found, decided))
 }
@@ -226,12 +226,16 @@ fn effects_lie_inside(logs: &Logs, decided: &DecidedBy) -> Vec<Finding> {
 }
 
 /// Every record that the group was shown is decided, and by the kind of decision that it must have.
-fn complete(logs: &Logs, plan: &Plan, decided: &DecidedBy) -> Vec<Finding> {
+fn complete(logs: &Logs, plan: &Plan, decided: &DecidedBy, watch: &Watch) -> Vec<Finding> {
     let mut found = Vec::new();
+    // What became of a record before a reset says nothing of what had to become of it after.
+    let (generations, last) = (generations(watch), watch.generation());
+    let is_last = |record: &&Logged| generations.get(&record.writer).copied().unwrap_or(last) == last;
     let dead: BTreeSet<Place> = logs
         .of(DEAD_LETTERS)
         .iter()
         .filter(|record| record.is_committed())
+        .filter(is_last)
         .filter_map(|record| record.provenance)
         .map(|source| Place { partition: source.partition.0, offset: source.offset.0 })
         .collect();
