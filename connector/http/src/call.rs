@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, FieldRef, Schema};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -205,6 +205,16 @@ impl HttpSettings {
             .iter()
             .map(|field| Field::new(&field.name, field.field_type.data_type(), !field.is_required));
         status.chain(body).chain(fields).map(Arc::new).collect()
+    }
+}
+
+impl HttpSettings {
+    /// The columns of rows behind a call: those of the user, those of the call, the hidden ones.
+    pub fn output_schema(&self, input: &Schema) -> SchemaRef {
+        let (users, hidden) = input.fields().split_at(coordinates::user_column_count(input));
+        let fields: Vec<FieldRef> =
+            users.iter().cloned().chain(self.columns()).chain(hidden.iter().cloned()).collect();
+        Arc::new(Schema::new(fields))
     }
 }
 
