@@ -507,3 +507,16 @@ fn a_key_may_be_a_column_of_a_call() {
     let error = error.map(|plan| plan.output).unwrap_err().to_string();
     assert!(error.contains("sink.key 'verdict' is not a column of the rows behind the calls"), "{error}");
 }
+
+#[test]
+fn the_example_of_the_docs_is_read_without_faults() {
+    let docs = include_str!("../../../../docs/http.md");
+    let example = docs.split("```toml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let job = parse(Path::new("job.toml"), &with_http(example), &[]).unwrap();
+    assert_eq!(job.http[0].name, "rates");
+    assert_eq!(job.http[0].options.concurrency, 256);
+    // What the example leaves out has the defaults that the page tells.
+    for key in ["connect_timeout` (5s)", "idle_timeout` (60s)", "idle_connections_max` (1024)", "rows_max` (65536)"] {
+        assert!(docs.contains(key), "{key}");
+    }
+}

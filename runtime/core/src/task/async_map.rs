@@ -11,12 +11,10 @@ use super::context::{Interrupt, OperatorReport, TaskContext, TaskEvent};
 use super::gauges::Gauges;
 use super::inputs::{Input, Inputs};
 use super::output::Output;
-use crate::ErrorKind;
-use crate::async_map::{Assembler, AsyncFunction, AsyncRow, BarrierRule, CallError, CallResult, Line};
-use crate::coordinates::Coordinates;
-use crate::decision::{DecidedRange, Decision, Decisions};
+use crate::async_map::{
+    Assembler, AsyncFunction, AsyncRow, BarrierRule, CallError, CallResult, Line, deferred,
+};
 use crate::element::Barrier;
-use crate::error::Error;
 
 /// A subtask that calls out, and what it needs.
 pub(crate) struct AsyncMapTask {
@@ -158,7 +156,7 @@ impl AsyncMapTask {
         };
         self.finish_calls(waits_until).await?;
         self.hand_on().await?;
-        let deferred = self.deferred()?;
+        let deferred = deferred(self.line.outstanding())?;
         let report = OperatorReport { filtered_count: std::mem::take(&mut self.filtered_count), deferred };
         self.passed = barrier.checkpoint;
         self.gauges.call_barrier(self.gauge);
@@ -184,25 +182,6 @@ impl AsyncMapTask {
             }
         }
         Ok(())
-    }
-
-    /// The offsets that are still worked on. They are told apart by offset alone, so two rows of one would tear it.
-    fn deferred(&self) -> Result<Decisions, Error> {
-        let mut deferred = Decisions::new();
-        for row in self.line.outstanding() {
-            let (partition, offset) = Coordinates::of(row.batch())?.source(row.index())?;
-            if deferred.get(partition, offset).is_some() {
-                let key = row.idempotency_key()?;
-                let context = format!(
-                    "record {key} reached this operator as several rows, although operators in front of it promise \
-                     at most one for each record (rows_per_record)"
-                );
-                return Err(Error::new(ErrorKind::Bug, context));
-            }
-            let range = DecidedRange { first: offset, last: offset, decision: Decision::Accept };
-            deferred.set(partition, range);
-        }
-        Ok(deferred)
     }
 
     fn show(&self) {
