@@ -1,6 +1,7 @@
 //! Measures what `sharestream run` cannot measure of itself: a share consumer without a job, the time from a producer to
 //! a read-committed reader behind a running job, and the embedded broker. Each command prints one JSON object.
 
+mod calls;
 mod consume;
 mod latency;
 mod load;
@@ -20,6 +21,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Slow work for each record, by a whole job on an embedded broker in this process
+    Calls(calls::CallsArgs),
     /// Several share consumers take and acknowledge records; nothing else
     Consume(consume::ConsumeArgs),
     /// Time from a producer at a steady rate, through a job that runs elsewhere, to a read-committed reader
@@ -52,6 +55,7 @@ impl Brokers {
 async fn main() -> anyhow::Result<()> {
     let env = Env::system();
     match Cli::parse().command {
+        Command::Calls(args) => Box::pin(calls::run(env, args)).await,
         Command::Consume(args) => Box::pin(consume::run(env, args)).await,
         Command::Latency(args) => Box::pin(latency::run(env, args)).await,
         Command::Load(args) => Box::pin(load::run(env, args)).await,

@@ -12,6 +12,7 @@ use sharestream_base::{Env, HostPort};
 use sharestream_broker::{BrokerConfig, RunningBroker};
 use sharestream_checkpoints::{CheckpointStore, JobKey, OpenedStore, Retention, StoreLocation};
 use sharestream_client::{Client, NewTopic};
+use sharestream_core::async_map::AsyncMap;
 use sharestream_core::commit::CommitStep;
 use sharestream_core::{
     AttemptFactory, Job, JobBuilder, JobControl, JobId, JobReport, RestartOptions, StepHook, Supervisor,
@@ -99,8 +100,8 @@ async fn prepare(
     reporter: &mut Reporter,
     monitoring: Option<&mut Monitoring>,
 ) -> anyhow::Result<Prepared> {
-    // Before anything is touched: a fault in the SQL needs no broker to be found.
-    let transform = transform::plan(job)?;
+    // Before anything is touched: a fault in the SQL or in a call needs no broker to be found.
+    let plan = transform::plan(job)?;
     let (bootstrap, broker) = brokers(env, job, reporter).await?;
     let client = Client::connect(env.clone(), client_config(&bootstrap, job.source.security.clone())).await?;
     create_topics(&client, job, broker.is_some()).await?;
@@ -126,11 +127,14 @@ async fn prepare(
         None
     };
     reporter.started(&format!("{}/{}", job.job, job.instance), kafka.mode());
+    let cluster_id = kafka.client().cluster_id();
+    let calls = transform::calls(job, &plan, cluster_id.as_deref(), &env.clock).await?;
     let attempts = Attempts {
         job: job.clone(),
         store,
         kafka,
-        transform,
+        transform: plan.transform,
+        calls,
         hook: args.crash_at.map(crash_hook),
         drain_deadline: Duration::from_secs(args.drain_timeout),
     };
@@ -230,6 +234,7 @@ struct Attempts {
     store: Option<JobStore>,
     kafka: KafkaJob,
     transform: Option<Arc<SqlTransform>>,
+    calls: Vec<AsyncMap>,
     hook: Option<StepHook>,
     drain_deadline: Duration,
 }
@@ -251,6 +256,9 @@ impl AttemptFactory for Attempts {
             .options(options);
         if let Some(transform) = &self.transform {
             builder = builder.operator(transform.clone());
+        }
+        for call in &self.calls {
+            builder = builder.async_map(call.clone());
         }
         if let Some(hook) = &self.hook {
             builder = builder.step_hook(hook.clone());

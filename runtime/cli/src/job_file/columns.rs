@@ -43,16 +43,7 @@ fn from_item(item: &Spanned<DeValue<'_>>, problems: &mut Problems) -> Option<At<
     let mut column = Section::new("source.columns", item.span(), table);
     let name = column.required_string("name", "id", problems);
     let type_name = column.required_string("type", "int64", problems);
-    let nullable = match column.value("nullable") {
-        None => false,
-        Some(value) => match value.get_ref() {
-            DeValue::Boolean(nullable) => *nullable,
-            other => {
-                wrong_type(problems, value.span(), "source.columns.nullable", "true or false", other);
-                false
-            }
-        },
-    };
+    let nullable = column.boolean("nullable", problems).is_some_and(|nullable| nullable.value);
     column.finish(problems);
     let (name, type_name) = (name?, type_name?);
     let (column_type, marked) = column_type(&type_name, problems)?;

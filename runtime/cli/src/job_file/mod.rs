@@ -2,6 +2,7 @@
 
 mod columns;
 mod group_config;
+mod http;
 mod model;
 mod reader;
 mod report;
@@ -16,6 +17,7 @@ mod tests;
 use std::path::Path;
 
 use anyhow::Context;
+use arrow_schema::SchemaRef;
 use toml::de::DeTable;
 
 use crate::failure::UnreadableInput;
@@ -53,6 +55,18 @@ pub(crate) fn parse(path: &Path, file: &str, settings: &[String]) -> Result<JobF
 }
 
 impl JobFile {
+    /// Faults of the calls that only the columns in front of each show; `inputs` are those, by call. Errors: all of them.
+    pub(crate) fn check_calls(&self, inputs: &[SchemaRef]) -> Result<(), JobFileError> {
+        let mut problems = report::Problems::default();
+        for (stage, input) in self.http.iter().zip(inputs) {
+            stage.check(Some(input), &mut problems);
+        }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(problems.into_error(&self.path, &self.text, self.file_end))
+    }
+
     /// A fault in the SQL as a fault of the file; `line` and `column` count from 1 within the statement.
     pub(crate) fn sql_fault(
         &self,

@@ -9,6 +9,8 @@ use sharestream_checkpoints::StoreLocation;
 use sharestream_client::SecuritySettings;
 use sharestream_kafka::formats::{Format, OutputFormat};
 
+use super::http::HttpStage;
+
 /// A job file without faults.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JobFile {
@@ -26,6 +28,8 @@ pub(crate) struct JobFile {
     pub(crate) source: SourceSettings,
     /// SQL that transforms them; `None` passes every record on.
     pub(crate) transform: Option<Sql>,
+    /// Calls for each row of the SQL, one after the other.
+    pub(crate) http: Vec<HttpStage>,
     /// Where rows go.
     pub(crate) sink: SinkSettings,
     /// Topic for records that cannot be processed; `None` stops the job at the first one.

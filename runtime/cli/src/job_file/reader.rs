@@ -196,6 +196,18 @@ impl<'a> Section<'a> {
         None
     }
 
+    /// True or false.
+    pub(crate) fn boolean(&mut self, key: &'static str, problems: &mut Problems) -> Option<At<bool>> {
+        let value = self.value(key)?;
+        match value.get_ref() {
+            DeValue::Boolean(flag) => Some(At::new(*flag, value.span())),
+            other => {
+                wrong_type(problems, value.span(), &self.full_name(key), "true or false", other);
+                None
+            }
+        }
+    }
+
     /// One of a few words.
     pub(crate) fn one_of<T: Clone>(
         &mut self,

@@ -43,6 +43,11 @@ impl Problems {
         self.0.push(Problem { span: span.clone(), message: message.into(), help, is_hidden: false });
     }
 
+    /// Number of faults.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// True when nothing was found.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

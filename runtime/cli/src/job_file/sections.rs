@@ -10,6 +10,7 @@ use sharestream_kafka::formats::{Column, CsvFormat, CsvOutput, Format, JsonForma
 
 use super::columns;
 use super::group_config;
+use super::http;
 use super::model::{
     AckModeSetting, Brokers, CheckpointSettings, JobFile, MetricsSettings, SinkSettings, SourceSettings, Sql,
 };
@@ -48,6 +49,8 @@ struct Named {
     sink_key: Option<At<String>>,
     dead_letter_topic: Option<At<String>>,
     transform: Option<Range<usize>>,
+    /// Calls add columns that only the planner knows.
+    has_calls: bool,
     lock_duration_ms: Option<At<String>>,
     interval: Option<At<Duration>>,
 }
@@ -67,6 +70,8 @@ pub(crate) fn read(
     let source = source.and_then(|section| read_source(section, path, &mut named, problems));
     let transform = file.section("transform", problems);
     let transform = transform.and_then(|section| read_transform(section, &text.all, &mut named, problems));
+    let http = http::read(&mut file, path, problems);
+    named.has_calls = http.as_ref().is_none_or(|stages| !stages.is_empty());
     let sink = file.required_section("sink", "topic = \"delayed-flights\"", end, problems);
     let sink = sink.and_then(|section| read_sink(section, &mut named, problems));
     if let Some(section) = file.section("dead_letter", problems) {
@@ -88,6 +93,7 @@ pub(crate) fn read(
         instance,
         source: source?,
         transform,
+        http: http?,
         sink: sink?,
         dead_letter_topic: named.dead_letter_topic.map(|topic| topic.value),
         checkpoint: checkpoint?,
@@ -454,8 +460,9 @@ fn check(named: &Named, problems: &mut Problems) {
         );
         problems.add_with_help(&interval.span, message, help);
     }
-    // With SQL the sink sees what the SELECT lists; the planner checks the key then.
-    if let (Some(key), Some(columns), None) = (&named.sink_key, &named.columns, &named.transform)
+    // With SQL the sink sees what the SELECT lists, and with calls their columns; the planner checks the key then.
+    if let (Some(key), Some(columns), None, false) =
+        (&named.sink_key, &named.columns, &named.transform, named.has_calls)
         && !columns.iter().any(|column| column.value.name == key.value)
     {
         let names: Vec<&str> = columns.iter().map(|column| column.value.name.as_str()).collect();

@@ -466,3 +466,136 @@ fn a_store_that_cannot_be_is_named_at_its_place() {
         assert!(told.contains(place) && told.contains(expected), "{text}\n{told}");
     }
 }
+
+/// The table behind the good file.
+fn with_http(table: &str) -> String {
+    format!("{}\n{table}", edited("late", "late"))
+}
+
+#[test]
+fn calls_are_read_with_their_defaults_in_the_order_of_the_text() {
+    let text = with_http(
+        r#"[[http]]
+url = "https://rates.example/{carrier}"
+method = "GET"
+concurrency = 512
+ordered = true
+timeout = "2s"
+on_exhausted = "fail"
+accepted = [404]
+fields = [{ name = "price", pointer = "/p", type = "float64", required = true }]
+ca_file = "ca.pem"
+body_column = ""
+[http.headers]
+Authorization = { file = "token", prefix = "Bearer " }
+X-Team = "rates"
+[[http]]
+url = "http://localhost:1/"
+body = ["carrier"]
+status_column = "status_2"
+"#,
+    );
+    let job = parse(Path::new("here/job.toml"), &text, &[]).unwrap();
+    let [first, second] = job.http.as_slice() else { panic!("two tables") };
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("http", "http-2"));
+    assert_eq!(first.options.concurrency, 512);
+    assert!(first.options.is_ordered && !second.options.is_ordered);
+    assert_eq!(first.options.timeout, Duration::from_secs(2));
+    assert_eq!(second.options, sharestream_core::async_map::AsyncMapOptions::default());
+    assert_eq!(first.settings.accepted, [404]);
+    assert_eq!(first.settings.ca_file.as_deref(), Some(Path::new("here/ca.pem")));
+    let columns: Vec<String> = first.settings.columns().iter().map(|field| field.name().clone()).collect();
+    assert_eq!(columns, ["status", "price"]);
+    assert_eq!(first.settings.headers.len(), 2);
+    assert!(format!("{:?}", first.settings.headers).contains("here/token"));
+    assert_eq!(second.settings.method, "POST");
+    assert_eq!(second.settings.body, sharestream_http::Body::Columns(vec!["carrier".to_owned()]));
+}
+
+#[test]
+fn every_fault_of_a_call_is_reported_at_its_place() {
+    let text = with_http(
+        r#"[[http]]
+url = "ftp://rates"
+methd = "GET"
+concurrency = 0
+body = "all"
+fields = [{ name = "price", pointer = "/p", type = "decimal" }]
+[http.headers]
+Authorization = { file = "a", env = "B" }
+[[http]]
+name = "x"
+url = "http://h/{carrier"
+backoff = "2s"
+backoff_max = "1s"
+[http.headers]
+Host = "h"
+[[http]]
+name = "x"
+"#,
+    );
+    let found = errors(&text);
+    for part in [
+        "job.toml:15:1: unknown key 'methd' in [http]",
+        "did you mean 'method'?",
+        "job.toml:16:15: http.concurrency must be from 1 to 65536",
+        "job.toml:17:8: http.body cannot be \"all\"",
+        "http.fields.type cannot be \"decimal\"",
+        "a secret is in one place: a file or the environment",
+        "http.backoff_max 1s is below backoff 2s",
+        "key 'url' is missing in [http]",
+    ] {
+        assert!(found.contains(part), "{part} in\n{found}");
+    }
+    let found = errors(&with_http(
+        "[[http]]\nname = \"x\"\nurl = \"http://h/{carrier\"\n[http.headers]\nHost = \"h\"\n[[http]]\nname = \"x\"\nurl = \
+         \"http://h/\"\n",
+    ));
+    assert!(found.contains("job.toml:15:7: http.url: a '{' is never closed"), "{found}");
+    assert!(found.contains("job.toml:17:1: http.headers.Host: the connection decides"), "{found}");
+    assert!(found.contains("job.toml:19:8: http.name 'x' is used twice"), "{found}");
+}
+
+#[test]
+fn a_call_that_needs_a_column_that_is_not_there_is_a_fault_of_the_file() {
+    let plan = |table: &str| {
+        let job = parse(Path::new("job.toml"), &with_http(table), &[]).unwrap();
+        crate::transform::plan(&job).map(|plan| plan.output)
+    };
+    let error = plan("[[http]]\nurl = \"http://h/{carier}\"\n").unwrap_err().to_string();
+    assert!(error.contains("job.toml:14:7: http.url: column 'carier' is not there"), "{error}");
+    assert!(error.contains("columns: carrier, delay"), "{error}");
+    // Two calls would give two columns of one name.
+    let twice = "[[http]]\nurl = \"http://h/\"\n[[http]]\nurl = \"http://h/\"\n";
+    let error = plan(twice).unwrap_err().to_string();
+    assert!(error.contains("http.status_column: column 'status' is there already"), "{error}");
+    let output = plan("[[http]]\nurl = \"http://h/{carrier}\"\n").unwrap();
+    let names: Vec<&str> = output.fields().iter().take(4).map(|field| field.name().as_str()).collect();
+    assert_eq!(names, ["carrier", "delay", "status", "body"]);
+}
+
+#[test]
+fn a_key_may_be_a_column_of_a_call() {
+    let text = with_http("[[http]]\nurl = \"http://h/\"\n").replace("key = \"carrier\"", "key = \"status\"");
+    let job = parse(Path::new("job.toml"), &text, &[]).unwrap();
+    assert!(crate::transform::plan(&job).is_ok());
+    let text = text.replace("key = \"status\"", "key = \"verdict\"");
+    let error = crate::transform::plan(&parse(Path::new("job.toml"), &text, &[]).unwrap());
+    let error = error.map(|plan| plan.output).unwrap_err().to_string();
+    assert!(error.contains("sink.key 'verdict' is not a column of the rows behind the calls"), "{error}");
+}
+
+#[test]
+fn the_example_of_the_docs_is_read_without_faults() {
+    let docs = include_str!("../../../../docs/http.md");
+    let example = docs.split("```toml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let job = parse(Path::new("job.toml"), &with_http(example), &[]).unwrap();
+    assert_eq!(job.http[0].name, "rates");
+    assert_eq!(job.http[0].options.concurrency, 256);
+    // What the example leaves out has the defaults that the page tells.
+    for key in
+        ["connect_timeout` (5s)", "idle_timeout` (60s)", "idle_connections_max` (1024)", "rows_max` (65536)"]
+    {
+        assert!(docs.contains(key), "{key}");
+    }
+}

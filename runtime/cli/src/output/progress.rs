@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use sharestream_base::{Clock, HostPort, Instant};
 use sharestream_core::commit::AckMode;
-use sharestream_core::{JobReport, JobStatus};
+use sharestream_core::{BoundBy, JobReport, JobStatus, RecordInWork};
 
 use super::{line, thousands};
 use crate::failure::Failure;
@@ -183,8 +183,9 @@ impl Reporter {
         let rate = if seconds > 0.0 { (grown as f64 / seconds) as u64 } else { 0 };
         self.last = (now, status.records_in);
         let total = self.total.map_or(String::new(), |total| format!(" of {}", thousands(total)));
+        let calls = calls(status);
         format!(
-            "{}/s, {}{total} in, {} out, {} filtered, {} dead letters, checkpoint {}, commit {:.1} ms",
+            "{}/s, {}{total} in, {} out, {} filtered, {} dead letters, checkpoint {}, commit {:.1} ms{calls}",
             thousands(rate),
             thousands(status.records_in),
             thousands(status.rows_out),
@@ -204,11 +205,73 @@ impl Reporter {
     }
 }
 
+/// A record that is worked on for so long is named.
+const SLOW_MS: u64 = 1_000;
+
+/// What calls run, what they wait for, and which record holds back its partition.
+fn calls(status: &JobStatus) -> String {
+    let mut text = String::new();
+    for call in &status.calls {
+        text += &format!(", {} running {}", call.name, thousands(call.running));
+        if call.waiting > 0 {
+            text += &format!(" (waiting {})", thousands(call.waiting));
+        }
+        if call.retries > 0 {
+            text += &format!(" (repeated {})", thousands(call.retries));
+        }
+        if let Some(oldest) = call.oldest.as_ref().filter(|oldest| oldest.for_ms >= SLOW_MS) {
+            let RecordInWork { topic, partition, offset, for_ms, .. } = oldest;
+            text += &format!(", {topic}[{partition}]@{offset} for {:.1} s", *for_ms as f64 / 1e3);
+        }
+    }
+    match status.bound_by.filter(|_| !status.calls.is_empty()) {
+        None => {}
+        Some(BoundBy::Source) => text += ", as fast as its input",
+        Some(BoundBy::Concurrency) => text += ", bound by concurrency",
+        Some(BoundBy::LockWindow) => text += ", bound by the lock window",
+        Some(BoundBy::Circuit) => text += ", calls are held: all of them fail",
+        Some(_) => {}
+    }
+    text
+}
+
 /// The promise of a mode, in words.
 pub(crate) fn guarantee(mode: AckMode) -> &'static str {
     match mode {
         AckMode::Transactional => "exactly once, writes and acknowledgements in one transaction",
         AckMode::Ledger => "exactly once, through a ledger",
         AckMode::AtLeastOnce => "at least once, a crash may double records",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sharestream_core::CallStatus;
+
+    use super::*;
+
+    fn status(for_ms: u64) -> JobStatus {
+        let mut call = CallStatus::default();
+        "rates".clone_into(&mut call.name);
+        (call.running, call.waiting) = (64, 1_200);
+        call.oldest = Some(RecordInWork { topic: "flights".to_owned(), partition: 3, offset: 99, for_ms });
+        let mut status = JobStatus::default();
+        status.calls.push(call);
+        status.bound_by = Some(BoundBy::Concurrency);
+        status
+    }
+
+    #[test]
+    fn calls_are_shown_with_the_record_that_holds_back_its_partition() {
+        let text = ", rates running 64 (waiting 1,200), flights[3]@99 for 2.5 s, bound by concurrency";
+        assert_eq!(calls(&status(2_500)), text);
+        assert_eq!(calls(&status(20)), ", rates running 64 (waiting 1,200), bound by concurrency");
+    }
+
+    #[test]
+    fn a_job_without_calls_says_nothing_of_them() {
+        let mut status = status(0);
+        status.calls.clear();
+        assert_eq!(calls(&status), "");
     }
 }

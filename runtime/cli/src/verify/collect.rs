@@ -90,7 +90,13 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
         dead_letters,
         open_transactions,
     };
-    Ok(Collected { facts, notes, recomputed: true })
+    let recomputed = job.http.is_empty();
+    if !recomputed {
+        notes.push(
+            "outputs were counted and not compared: what is in them is up to the services called".to_owned(),
+        );
+    }
+    Ok(Collected { facts, notes, recomputed })
 }
 
 /// What the committed outcomes were made under decides; the job file may have changed since.

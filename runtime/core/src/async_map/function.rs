@@ -20,7 +20,8 @@ pub struct AsyncRow {
 }
 
 impl AsyncRow {
-    pub(crate) fn new(batch: Arc<RecordBatch>, index: usize) -> Self {
+    /// Row `index` of `batch`, which ends with the hidden columns. The runtime makes these; public for tests of functions.
+    pub fn new(batch: Arc<RecordBatch>, index: usize) -> Self {
         AsyncRow { batch, index }
     }
 
@@ -93,9 +94,9 @@ impl CallError {
         self.retry_after.is_some()
     }
 
-    /// The least pause before another call; zero for a permanent failure.
-    pub(crate) fn pause_min(&self) -> Duration {
-        self.retry_after.unwrap_or_default()
+    /// The least pause before another call; `None` for a permanent failure.
+    pub fn pause(&self) -> Option<Duration> {
+        self.retry_after
     }
 }
 

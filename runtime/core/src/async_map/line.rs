@@ -143,7 +143,7 @@ impl Line {
                 return self.give_up(number, &error, &format!("{failures} calls failed"));
             }
         }
-        let pause = self.options.pause_after(entry.failures.max(1)).max(error.pause_min());
+        let pause = self.options.pause_after(entry.failures.max(1)).max(error.pause().unwrap_or_default());
         entry.state = State::Backoff;
         self.backoffs.insert((now + jitter(pause), number));
         Ok(())

@@ -16,6 +16,7 @@
 
 mod assemble;
 mod breaker;
+mod deferred;
 mod function;
 mod line;
 mod options;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema, SchemaRef};
 
 pub(crate) use assemble::Assembler;
+pub(crate) use deferred::deferred;
 pub use function::{AsyncFunction, AsyncOutcome, AsyncRow, CallError};
 pub(crate) use line::{CallResult, Done, Line, LineLoad};
 pub use options::{AsyncMapOptions, OnExhausted};

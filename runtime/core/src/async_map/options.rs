@@ -92,8 +92,8 @@ setters! {
 }
 
 impl AsyncMapOptions {
-    /// Every fault, in words that name the setting, its value and its bound.
-    pub(super) fn faults(&self) -> Vec<String> {
+    /// Every fault, in words that begin with the name of the setting and tell its value and its bound.
+    pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut check = |good: bool, fault: String| {
             if !good {

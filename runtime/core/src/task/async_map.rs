@@ -6,17 +6,16 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Instant, Rng, watch};
 use std::sync::Arc;
+use tokio::task::coop::unconstrained;
 
 use super::context::{Interrupt, OperatorReport, TaskContext, TaskEvent};
 use super::gauges::Gauges;
 use super::inputs::{Input, Inputs};
 use super::output::Output;
-use crate::ErrorKind;
-use crate::async_map::{Assembler, AsyncFunction, AsyncRow, BarrierRule, CallError, CallResult, Line};
-use crate::coordinates::Coordinates;
-use crate::decision::{DecidedRange, Decision, Decisions};
+use crate::async_map::{
+    Assembler, AsyncFunction, AsyncRow, BarrierRule, CallError, CallResult, Line, deferred,
+};
 use crate::element::Barrier;
-use crate::error::Error;
 
 /// A subtask that calls out, and what it needs.
 pub(crate) struct AsyncMapTask {
@@ -43,6 +42,8 @@ pub(crate) struct AsyncMapTask {
 
 /// Rows that leave together, at most.
 const ROWS_OUT_MAX: usize = 1_024;
+/// Ends of calls that are taken in one go, at most: a good quarter of a millisecond of the reactor's time.
+const ENDS_MAX: usize = 256;
 /// Of the wait for a pause that is spread: a fifth either way.
 const JITTER: f64 = 0.2;
 
@@ -64,7 +65,7 @@ impl AsyncMapTask {
 
     async fn work(&mut self) -> Result<(), Interrupt> {
         loop {
-            self.start_calls();
+            self.start_calls(self.context.clock.now());
             match self.wake().await? {
                 Wake::Call(end) => self.take_ends(end).await?,
                 Wake::Input(Input::Rows { rows, .. }) => self.arrive(rows),
@@ -102,32 +103,40 @@ impl AsyncMapTask {
         self.show();
     }
 
-    fn start_calls(&mut self) {
-        let now = self.context.clock.now();
+    /// Starts as many calls as may run. Each is polled at once, so that its request is on its way now and not when all
+    /// that is ready before it has had its turn; when it is polled the next time it learns whom to wake.
+    fn start_calls(&mut self, now: Instant) {
         while let Some((number, row)) = self.line.start_next(now) {
             let (function, clock, limit) = (self.function.clone(), self.context.clock.clone(), self.timeout);
-            self.calls.push(Box::pin(async move {
+            let mut call: BoxFuture<'static, (u64, CallResult)> = Box::pin(async move {
                 let result = match clock.timeout(limit, function.call(row)).await {
                     Ok(result) => result,
                     Err(_elapsed) => Err(CallError::transient(format!("no answer within {limit:?}"))),
                 };
                 (number, result)
-            }));
+            });
+            if let Some(end) = unconstrained(&mut call).now_or_never() {
+                call = Box::pin(std::future::ready(end));
+            }
+            self.calls.push(call);
         }
     }
 
-    /// Takes the end of one call, and of all others that have ended by now, and hands on what may leave.
+    /// Takes the end of one call, and of others that have ended by now, and hands on what may leave. [`ENDS_MAX`] is
+    /// the bound here, not tokio's budget: that is used up after some forty ends, and batches would be as small.
     async fn take_ends(&mut self, end: (u64, CallResult)) -> Result<(), Interrupt> {
+        let now = self.context.clock.now();
         let mut next = Some(end);
+        let mut end_count = 0;
         while let Some((number, result)) = next {
             let rng = &self.rng;
-            let now = self.context.clock.now();
             self.line.finished(number, result, now, |pause| rng.jitter(pause, JITTER))?;
-            if self.line.done_count() >= ROWS_OUT_MAX {
+            self.start_calls(now);
+            end_count += 1;
+            if end_count == ENDS_MAX {
                 break;
             }
-            self.start_calls();
-            next = self.calls.next().now_or_never().flatten();
+            next = unconstrained(self.calls.next()).now_or_never().flatten();
         }
         self.hand_on().await
     }
@@ -158,7 +167,7 @@ impl AsyncMapTask {
         };
         self.finish_calls(waits_until).await?;
         self.hand_on().await?;
-        let deferred = self.deferred()?;
+        let deferred = deferred(self.line.outstanding())?;
         let filtered_count = std::mem::take(&mut self.filtered_count);
         let report = OperatorReport { filtered_count, deferred, state: None };
         self.passed = barrier.checkpoint;
@@ -172,7 +181,7 @@ impl AsyncMapTask {
     /// the next epoch.
     async fn finish_calls(&mut self, until: Option<Instant>) -> Result<(), Interrupt> {
         while self.line.len() > 0 {
-            self.start_calls();
+            self.start_calls(self.context.clock.now());
             let wake_at = self.line.wake_at();
             let end = tokio::select! {
                 biased;
@@ -185,25 +194,6 @@ impl AsyncMapTask {
             }
         }
         Ok(())
-    }
-
-    /// The offsets that are still worked on. They are told apart by offset alone, so two rows of one would tear it.
-    fn deferred(&self) -> Result<Decisions, Error> {
-        let mut deferred = Decisions::new();
-        for row in self.line.outstanding() {
-            let (partition, offset) = Coordinates::of(row.batch())?.source(row.index())?;
-            if deferred.get(partition, offset).is_some() {
-                let key = row.idempotency_key()?;
-                let context = format!(
-                    "record {key} reached this operator as several rows, although operators in front of it promise \
-                     at most one for each record (rows_per_record)"
-                );
-                return Err(Error::new(ErrorKind::Bug, context));
-            }
-            let range = DecidedRange { first: offset, last: offset, decision: Decision::Accept };
-            deferred.set(partition, range);
-        }
-        Ok(deferred)
     }
 
     fn show(&self) {
