@@ -138,6 +138,7 @@ impl Coordinator {
             WorkEnd::Discarded(Ok(())) => self.forget(checkpoint),
             WorkEnd::Committed(CommitEnd::Committed { at, figures, after, .. }) => {
                 self.record_commit(checkpoint, at, None, figures);
+                self.control.requests().settled(checkpoint, Some(checkpoint));
                 if let Err(other) = after {
                     tracing::warn!(checkpoint_id = %checkpoint, error = %other, "not completed in the store");
                 }
