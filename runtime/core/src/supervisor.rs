@@ -122,7 +122,7 @@ impl RestartPolicy {
 }
 
 /// True when another attempt may succeed where this one failed.
-fn restartable(kind: ErrorKind) -> bool {
+pub(crate) fn restartable(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Abort | ErrorKind::Retry | ErrorKind::Indeterminate => true,
         ErrorKind::Fenced

@@ -10,7 +10,7 @@ use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{Clock, ErrorKind, Instant};
 use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer, ShareRecords, TopicInfo};
 use sharestream_core::commit::AckMode;
-use sharestream_core::decision::{DecidedRange, Decision, ShareMember, SourcePartition};
+use sharestream_core::decision::{DecidedRange, Decision, Decisions, ShareMember, SourcePartition};
 use sharestream_core::source::{
     InFlight, PartitionLoad, Source, SourceCounters, SourceEvent, SourceMetrics, SourceReport,
 };
@@ -307,6 +307,22 @@ impl Source for ShareSource {
         metrics.given_up = self.reader.given_up_count();
         metrics.partitions = self.window.loads().filter_map(|load| self.named(load)).collect();
         metrics
+    }
+
+    fn can_release(&self) -> bool {
+        true
+    }
+
+    async fn release(&mut self, offsets: &Decisions) -> Result<()> {
+        self.check_locks()?;
+        for (partition, range) in offsets.ranges() {
+            self.counters.releases += self.epoch.release(partition, range.first, range.last);
+            let range = OffsetRange { first: range.first, last: range.last };
+            let released = self.consumer()?.release(partition.topic_id, partition.partition, &[range]).await;
+            // Refused, they were lost before and are with the group, too.
+            warn_of_refused(&released.map_err(client_error("release"))?);
+        }
+        Ok(())
     }
 
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {

@@ -179,7 +179,7 @@ impl Coordinator {
 }
 
 /// The next attempt may go on.
-fn still_owner(error: Error) -> Error {
+pub(crate) fn still_owner(error: Error) -> Error {
     let context = format!("{error} (the job still owns its replica)");
     Error::new(ErrorKind::Abort, context).with_source(error)
 }

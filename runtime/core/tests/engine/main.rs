@@ -14,6 +14,7 @@ mod observed;
 mod pipelining;
 mod planted_bugs;
 mod recovery;
+mod session;
 mod state;
 mod state_size;
 mod throughput;
