@@ -4,16 +4,15 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use sharestream_base::Env;
 use sharestream_checkpoints::{CheckpointStore, JobKey};
-use sharestream_core::JobControl;
 use sharestream_core::operator::{KeyedOperator, KeyedOperatorFactory, OperatorOutput};
 use sharestream_core::state::KeyedState;
+use sharestream_core::{JobControl, Result};
 use sharestream_examples::{OUTPUT, World};
 use sharestream_kafka::Pipeline;
 
@@ -39,22 +38,17 @@ impl KeyedOperatorFactory for Count {
     fn state_fields(&self) -> Vec<FieldRef> {
         vec![Arc::new(Field::new("count", DataType::Int64, false))]
     }
-    fn output_schema(&self, inputs: &[SchemaRef]) -> sharestream_core::Result<SchemaRef> {
+    fn output_schema(&self, inputs: &[SchemaRef]) -> Result<SchemaRef> {
         Ok(with_count(&inputs[0]))
     }
-    fn create(&self, _subtask: usize) -> sharestream_core::Result<Box<dyn KeyedOperator>> {
+    fn create(&self, _subtask: usize) -> Result<Box<dyn KeyedOperator>> {
         Ok(Box::new(Count))
     }
 }
 
 impl KeyedOperator for Count {
-    fn process(
-        &mut self,
-        input: usize,
-        batch: RecordBatch,
-        state: &mut KeyedState,
-    ) -> sharestream_core::Result<OperatorOutput> {
-        let slots = state.slots(input, &batch)?;
+    fn process(&mut self, input: usize, rows: RecordBatch, state: &mut KeyedState) -> Result<OperatorOutput> {
+        let slots = state.slots(input, &rows)?;
         let kept = slots.values.column(0).as_primitive::<Int64Type>();
         let mut counts: Vec<i64> =
             (0..slots.len()).map(|slot| if kept.is_null(slot) { 0 } else { kept.value(slot) }).collect();
@@ -66,16 +60,16 @@ impl KeyedOperator for Count {
         let counts = vec![Arc::new(Int64Array::from(counts)) as ArrayRef];
         let counts = RecordBatch::try_new(state.value_schema().clone(), counts).expect("one column");
         state.put(&slots, &counts, None)?;
-        let mut columns = batch.columns().to_vec();
+        let mut columns = rows.columns().to_vec();
         columns.insert(2, Arc::new(Int64Array::from(of_rows)));
         let rows =
-            RecordBatch::try_new(with_count(&batch.schema()), columns).expect("the schema that was said");
+            RecordBatch::try_new(with_count(&rows.schema()), columns).expect("the schema that was said");
         Ok(OperatorOutput { rows: Some(rows), rejected: None })
     }
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
+async fn main() -> anyhow::Result<()> {
     let world = World::start().await?;
     let folder = tempfile::tempdir()?;
     for run in 1..=3 {
@@ -95,7 +89,7 @@ async fn main() -> Result<()> {
         let (report, output) = (report?, output?);
         // Each customer has its hundredth (then two hundredth ...) order, and no count twice.
         let latest: Vec<_> = output.iter().filter(|row| row["count"] == 100 * run).collect();
-        println!("run {run}, checkpoint {:?}: {latest:?}", report.status.checkpoint);
+        println!("run {run}, checkpoint {:?}, {} rows: {}", report.status.checkpoint, expected, latest[0]);
         assert_eq!((latest.len(), output.len()), (3, expected));
         assert!(output.iter().all(|row| row["count"].as_u64() <= Some(100 * run as u64)));
     }
