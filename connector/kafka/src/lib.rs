@@ -7,7 +7,8 @@
 //!                  commit protocol: outcome record, share acknowledgements, EndTxn: one transaction
 //! ```
 //!
-//! A [`KafkaJob`] is made from a [`KafkaJobConfig`] and gives the runtime its three parts. The guarantee depends on
+//! A [`KafkaJob`] is made from a [`KafkaJobConfig`] and gives the runtime its three parts; a [`Pipeline`] does all of that
+//! in one call, and [`KafkaJob::into_session`] is for a loop of one's own. The guarantee depends on
 //! the acknowledgement mode (`DESIGN` section 4): `transactional` (KIP-1289) and `ledger` are exactly once,
 //! `at-least-once` repeats records after a crash. What this crate is not: a job graph or a scheduler (that is `sharestream-core`), and not a
 //! general Kafka client (`sharestream-client`).
@@ -15,6 +16,7 @@
 mod attempt;
 mod commit;
 pub mod config;
+mod embed;
 mod error;
 pub mod formats;
 mod group;
@@ -29,5 +31,6 @@ pub mod sink;
 pub mod source;
 
 pub use config::{AckModeChoice, BadRecords, ConfigFault, KafkaJobConfig, SinkConfig, SinkKey};
+pub use embed::Pipeline;
 pub use error::{Error, Result};
 pub use job::KafkaJob;

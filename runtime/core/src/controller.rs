@@ -71,6 +71,8 @@ pub(crate) enum Reason {
     Bytes,
     Window,
     Interval,
+    /// Somebody asked for a checkpoint.
+    Request,
     Drain,
 }
 
@@ -84,6 +86,7 @@ impl Reason {
             Reason::Bytes => "bytes",
             Reason::Window => "window",
             Reason::Interval => "interval",
+            Reason::Request => "request",
             Reason::Drain => "drain",
         }
     }

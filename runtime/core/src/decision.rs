@@ -161,6 +161,17 @@ impl Decisions {
         parts
     }
 
+    /// What is decided here, of the offsets that are decided in `other`, too.
+    pub(crate) fn common_with(&self, other: &Decisions) -> Decisions {
+        let mut common = Decisions::new();
+        for (partition, range) in other.ranges() {
+            for part in self.within(partition, range.first, range.last) {
+                common.set(partition, part);
+            }
+        }
+        common
+    }
+
     /// Forgets what is decided below `end`: a range that sticks out keeps the rest of it.
     pub fn forget_below(&mut self, partition: SourcePartition, end: Offset) {
         let Some(ranges) = self.partitions.get_mut(&partition) else { return };

@@ -40,6 +40,11 @@ impl Error {
         self.kind
     }
 
+    /// True when another attempt may succeed where this one failed: after `Abort`, `Retry` and `Indeterminate`.
+    pub fn is_restartable(&self) -> bool {
+        crate::supervisor::restartable(self.kind)
+    }
+
     /// Where it happened.
     pub fn context(&self) -> &str {
         &self.context

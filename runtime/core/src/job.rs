@@ -33,11 +33,10 @@ impl Job {
     /// passed; what was not committed was given back.
     ///
     /// # Cancel safety
-    /// Dropping the future ends all tasks at once, like [`JobControl::stop`].
+    /// Dropping the future ends all tasks at once, like [`JobControl::stop`], and whoever watches sees that it has ended.
     pub async fn run(self, env: Env, control: JobControl) -> Result<JobReport> {
-        let result = self.attempt(env, control.clone()).await;
-        control.set_state(JobState::Ended);
-        result
+        let _ended = control.ends_with_run();
+        self.attempt(env, control).await
     }
 
     /// As [`Job::run`]; after a failure it is for the caller to say whether the job has ended.

@@ -57,6 +57,8 @@ mod job;
 mod metrics;
 pub mod operator;
 mod options;
+mod parts;
+pub mod session;
 pub mod sink;
 pub mod source;
 pub mod state;
@@ -70,6 +72,7 @@ pub use graph::{JobBuilder, JobId, Stream};
 pub use job::Job;
 pub use metrics::{CheckpointStep, Histogram, JobMetrics};
 pub use options::JobOptions;
+pub use parts::JobParts;
 pub use sharestream_base::ErrorKind;
 pub use status::{
     BoundBy, CallStatus, JobControl, JobEnd, JobReport, JobState, JobStatus, Quantiles, RecordInWork,

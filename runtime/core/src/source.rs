@@ -9,8 +9,8 @@ use serde::Serialize;
 use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex};
 
-use crate::Result;
 use crate::decision::{Decisions, MemberDecisions, SourcePartition};
+use crate::{Error, ErrorKind, Result};
 
 /// What a source has next.
 #[derive(Debug)]
@@ -172,6 +172,18 @@ pub trait Source: Send {
     async fn deferred(&mut self, checkpoint: CheckpointId, offsets: &Decisions) -> Result<()> {
         let _no_locks_to_keep = (checkpoint, offsets);
         Ok(())
+    }
+
+    /// Whether [`Source::release`] can be called. No by default.
+    fn can_release(&self) -> bool {
+        false
+    }
+
+    /// Gives these offsets, handed on since the last barrier, back to whoever they came from, undecided: the next barrier
+    /// does not report them. Called only for a [`Session`](crate::session::Session). Not cancel safe. Errors by default.
+    async fn release(&mut self, offsets: &Decisions) -> Result<()> {
+        let _still_held = offsets;
+        Err(Error::new(ErrorKind::Bug, "this source cannot give single records back"))
     }
 
     /// The epoch is committed and the share acknowledgements are final. Not cancel safe.

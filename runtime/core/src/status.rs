@@ -3,12 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::stream::{self, Stream};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::{CancellationToken, Instant, watch};
 
+use crate::ErrorKind;
 use crate::commit::AckMode;
+use crate::coordinator::CheckpointRequests;
+use crate::error::{Error, Result};
 use crate::metrics::{JobMetrics, Recorder};
 use crate::source::Delivery;
 
@@ -175,7 +179,18 @@ pub struct JobReport {
     pub status: JobStatus,
 }
 
-/// A handle to a job from outside: asks it to stop and watches it. Cheap to clone; one handle serves all attempts.
+/// A handle to a job from outside: asks it for a checkpoint or to stop, and watches it. Cheap to clone; one handle
+/// serves all attempts.
+///
+/// Three ways to end a job, whatever operators it has:
+///
+/// | | what was handed on | what calls of an `AsyncMap` work on | state |
+/// |---|---|---|---|
+/// | [`drain`](JobControl::drain) | committed | committed if done within half of `drain_deadline`, else given back | in the last checkpoint |
+/// | [`stop`](JobControl::stop) | not waited for, comes again | dropped, comes again | as of the last commit |
+/// | dropping the future of the run | as `stop` | as `stop` | as `stop` |
+///
+/// None of them loses or doubles a record. After a stop or a drop a commit may be under way; the next start finds out.
 #[derive(Clone, Debug)]
 pub struct JobControl {
     drain: CancellationToken,
@@ -188,6 +203,7 @@ struct Shared {
     status: watch::Sender<JobStatus>,
     latencies: Mutex<Latencies>,
     recorder: Recorder,
+    requests: CheckpointRequests,
 }
 
 #[derive(Debug)]
@@ -239,6 +255,7 @@ impl JobControl {
                     refreshed_at: None,
                 }),
                 recorder: Recorder::default(),
+                requests: CheckpointRequests::default(),
             }),
         }
     }
@@ -251,6 +268,35 @@ impl JobControl {
     /// Ends the job at once; what is not committed goes back to the group when its locks end.
     pub fn stop(&self) {
         self.stop.cancel();
+    }
+
+    /// Asks for a checkpoint now, and waits until everything that sources had handed on before the call is committed,
+    /// what calls of an `AsyncMap` work on included. Returns the checkpoint that it was committed by or with; at once
+    /// the last one when nothing is in flight, and `None` when the job has never committed anything.
+    ///
+    /// It may be called before the job starts, and goes on over the attempts of a supervisor: what a failed attempt had
+    /// not committed goes back to the group, and the call waits for the first commit of the next attempt, or until its
+    /// sources have looked and found nothing. Callers that wait at the same time share a barrier, so any number of them
+    /// costs no more than one.
+    ///
+    /// # Errors
+    /// `Closed`: the job ended first.
+    ///
+    /// # Cancel safety
+    /// Dropped, it takes nothing with it: the checkpoint may be taken all the same.
+    pub async fn checkpoint(&self) -> Result<Option<CheckpointId>> {
+        let mut status = self.status();
+        let (number, mut answered) = self.shared.requests.ask();
+        tokio::select! {
+            biased;
+            answer = answered.wait_for(|answer| answer.number >= number) => {
+                if let Ok(answer) = answer {
+                    return Ok(answer.checkpoint);
+                }
+            }
+            _ended = status.wait_for(|status| status.state == JobState::Ended) => {}
+        }
+        Err(Error::new(ErrorKind::Closed, "the job ended before the checkpoint that was asked for"))
     }
 
     /// Triggered by [`JobControl::drain`].
@@ -268,6 +314,22 @@ impl JobControl {
         self.shared.status.subscribe()
     }
 
+    /// The status as a stream: as it is now, then as it changes, the last of the changes that came while nobody looked.
+    /// It ends behind [`JobState::Ended`]. Dropping it costs nothing.
+    pub fn status_stream(&self) -> impl Stream<Item = JobStatus> + Send + Unpin + use<> {
+        let state = (self.status(), true);
+        Box::pin(stream::unfold(state, |(mut status, is_first)| async move {
+            if !is_first {
+                let is_over = status.borrow().state == JobState::Ended;
+                if is_over || status.changed().await.is_err() {
+                    return None;
+                }
+            }
+            let now = status.borrow_and_update().clone();
+            Some((now, (status, false)))
+        }))
+    }
+
     /// A copy of the status with fresh quantiles.
     pub fn snapshot(&self) -> JobStatus {
         self.refresh_quantiles();
@@ -283,12 +345,21 @@ impl JobControl {
         &self.shared.recorder
     }
 
+    pub(crate) fn requests(&self) -> &CheckpointRequests {
+        &self.shared.requests
+    }
+
     pub(crate) fn update(&self, change: impl FnOnce(&mut JobStatus)) {
         self.shared.status.send_modify(change);
     }
 
     pub(crate) fn set_state(&self, state: JobState) {
         self.update(|status| status.state = state);
+    }
+
+    /// Whoever holds this runs the job: it has ended when this is dropped, however that comes.
+    pub(crate) fn ends_with_run(&self) -> EndsWithRun {
+        EndsWithRun(self.clone())
     }
 
     /// Records one commit and publishes `change` with it.
@@ -323,6 +394,17 @@ impl JobControl {
     fn latencies(&self) -> MutexGuard<'_, Latencies> {
         // Histograms stay valid whatever panicked beside them.
         self.shared.latencies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Shows the end of a job when it is dropped.
+pub(crate) struct EndsWithRun(JobControl);
+
+impl Drop for EndsWithRun {
+    fn drop(&mut self) {
+        if self.0.status().borrow().state != JobState::Ended {
+            self.0.set_state(JobState::Ended);
+        }
     }
 }
 

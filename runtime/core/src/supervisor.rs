@@ -156,7 +156,7 @@ fn spared(delivery: &Delivery, error: Error) -> Error {
 }
 
 /// True when another attempt may succeed where this one failed.
-fn restartable(kind: ErrorKind) -> bool {
+pub(crate) fn restartable(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Abort | ErrorKind::Retry | ErrorKind::Indeterminate => true,
         ErrorKind::Fenced
@@ -193,6 +193,7 @@ impl<F: AttemptFactory> Supervisor<F> {
 
     /// Runs the job to its end. Errors: the error of the last attempt. Dropping the future ends everything at once.
     pub async fn run(mut self, env: Env, control: JobControl) -> Result<JobReport> {
+        let _ended = control.ends_with_run();
         self.options.validate()?;
         let rng: Rng = env.rng.fork("restart");
         let mut policy = RestartPolicy { options: self.options.clone(), failures_in_a_row: 0 };
@@ -219,14 +220,10 @@ impl<F: AttemptFactory> Supervisor<F> {
             control.update(|status| status.last_error = Some(describe(&error)));
             let pause = match policy.after_failure(error.kind(), made_progress, nearest_limit) {
                 Next::Restart { pause } if !control.drain_token().is_cancelled() => pause,
-                Next::Restart { .. } | Next::GiveUp => {
-                    control.set_state(JobState::Ended);
-                    return Err(error);
-                }
+                Next::Restart { .. } | Next::GiveUp => return Err(error),
                 Next::Spare(delivery) => {
                     let error = spared(&delivery, error);
                     control.update(|status| status.last_error = Some(describe(&error)));
-                    control.set_state(JobState::Ended);
                     return Err(error);
                 }
             };

@@ -1,5 +1,6 @@
 //! What a source has handed on since the last barrier.
 
+use sharestream_base::ids::Offset;
 use sharestream_core::decision::{DecidedRange, Decisions, MemberDecisions, ShareMember, SourcePartition};
 use sharestream_core::source::SourceReport;
 
@@ -45,6 +46,14 @@ impl OpenEpoch {
         self.decisions.is_empty()
     }
 
+    /// Records that were handed on are given back, undecided. Gives how many there were.
+    pub(super) fn release(&mut self, partition: SourcePartition, first: Offset, last: Offset) -> u64 {
+        let taken = self.decisions.take_within(partition, first, last);
+        let count = taken.iter().map(|range| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum();
+        self.record_count = self.record_count.saturating_sub(count);
+        count
+    }
+
     /// Closes the epoch; the next one is empty.
     pub(super) fn close(&mut self, member: ShareMember) -> SourceReport {
         let OpenEpoch { decisions, record_count, byte_count, is_protected: _ } = std::mem::take(self);
@@ -56,7 +65,7 @@ impl OpenEpoch {
 
 #[cfg(test)]
 mod tests {
-    use sharestream_base::ids::{MemberEpoch, Offset, PartitionIndex, TopicId};
+    use sharestream_base::ids::{MemberEpoch, PartitionIndex, TopicId};
     use sharestream_core::decision::Decision;
 
     use super::*;
@@ -73,6 +82,10 @@ mod tests {
         assert_eq!(epoch.held_already(&[range(0, 20, 29), range(1, 5, 9), range(2, 10, 19)]), None);
         // A lock that expired, and the same member acquired the records once more.
         assert_eq!(epoch.held_already(&[range(0, 20, 29), range(1, 4, 9)]), Some(range(1, 4, 9)));
+        // Given back, they may come again.
+        assert_eq!(epoch.release(range(1, 0, 4).0, Offset(3), Offset(9)), 2);
+        assert_eq!(epoch.record_count, 13);
+        assert_eq!(epoch.held_already(&[range(1, 3, 9)]), None);
         let member =
             ShareMember { group_id: String::new(), member_id: String::new(), member_epoch: MemberEpoch(1) };
         epoch.close(member);

@@ -368,6 +368,23 @@ impl Source for ShareSource {
         Ok(())
     }
 
+    fn can_release(&self) -> bool {
+        true
+    }
+
+    async fn release(&mut self, offsets: &Decisions) -> Result<()> {
+        self.check_locks()?;
+        for (partition, range) in offsets.ranges() {
+            self.counters.releases += self.epoch.release(partition, range.first, range.last);
+            let range = OffsetRange { first: range.first, last: range.last };
+            self.locks.gone(partition, range);
+            let released = self.consumer()?.release(partition.topic_id, partition.partition, &[range]).await;
+            // Refused, they were lost before and are with the group, too.
+            warn_of_refused(&released.map_err(client_error("release"))?);
+        }
+        Ok(())
+    }
+
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.locks.committed(checkpoint);
         self.window.committed(checkpoint, self.locks.carried());

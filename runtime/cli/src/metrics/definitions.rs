@@ -143,7 +143,7 @@ metrics! {
         "Deliveries below the floor, where all is decided (ledger mode); starts anew with each attempt";
 
     Checkpoints: "sharestream_checkpoints_total", Counter, Checkpoints, ["reason"],
-        "Committed checkpoints, by what caused them: idle, rows, bytes, window, interval, drain";
+        "Committed checkpoints, by what caused them: idle, rows, bytes, window, interval, request, drain";
     LastCheckpoint: "sharestream_checkpoint_last_id", Gauge, Checkpoints, [],
         "Number of the last committed checkpoint; 0 before the first";
     CheckpointDuration: "sharestream_checkpoint_duration_seconds", Histogram, Checkpoints, [],

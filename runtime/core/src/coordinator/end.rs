@@ -142,6 +142,7 @@ impl Coordinator {
             WorkEnd::Discarded(Ok(())) => self.forget(checkpoint),
             WorkEnd::Committed(CommitEnd::Committed { at, figures, after, .. }) => {
                 self.record_commit(checkpoint, at, None, figures);
+                self.control.requests().settled(checkpoint, Some(checkpoint));
                 if let Err(other) = after {
                     tracing::warn!(checkpoint_id = %checkpoint, error = %other, "not completed in the store");
                 }
@@ -182,7 +183,7 @@ impl Coordinator {
 }
 
 /// The next attempt may go on.
-fn still_owner(error: Error) -> Error {
+pub(crate) fn still_owner(error: Error) -> Error {
     let context = format!("{error} (the job still owns its replica)");
     Error::new(ErrorKind::Abort, context).with_source(error)
 }

@@ -59,12 +59,12 @@ pub(crate) struct Coordinator {
     pub(super) committing: Option<Committing>,
     /// A sampled epoch whose visibility is awaited, and when it was sealed.
     pub(super) probe: Option<(Instant, OwnedTask<ProbeEnd>)>,
-    controller: Controller,
+    pub(super) controller: Controller,
     pub(super) stage: Stage,
     pub(super) drain_deadline: Option<Instant>,
     pub(super) pending: Option<PendingCheckpoint>,
     /// Offsets that a sealed epoch has deferred, by the member that holds them: they join the next one.
-    carried: Vec<MemberDecisions>,
+    pub(super) carried: Vec<MemberDecisions>,
     /// Sealed epochs that wait for their commit, oldest first: at most two.
     sealed: Vec<(Instant, Sealed)>,
     retention: Option<OwnedTask<sharestream_checkpoints::Result<usize>>>,
@@ -84,6 +84,7 @@ impl Coordinator {
         let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
         let running = blueprint.start(parts, first, &env)?;
         control.recorder().attach(running.gauges.clone());
+        control.requests().start_attempt(last_committed);
         control.set_state(JobState::Running);
         Ok(Coordinator {
             seat: Seat::new(protocol),
@@ -112,8 +113,10 @@ impl Coordinator {
     pub(crate) async fn drive(&mut self) -> Result<DriveEnd> {
         let stop = self.control.stop_token().clone();
         let drain = self.control.drain_token().clone();
+        let mut asked = self.control.requests().watch();
         loop {
             self.start_work()?;
+            self.answer_requests();
             if self.advance_drain()? {
                 return Ok(DriveEnd::Drained);
             }
@@ -134,6 +137,7 @@ impl Coordinator {
                 }
                 Some(exit) = self.running.tasks.join_next() => self.on_exit(exit)?,
                 () = drain.cancelled(), if is_running => self.begin_drain()?,
+                Ok(()) = asked.changed() => {}
                 ended = probe_end(&mut self.probe) => self.on_probe_end(ended),
                 () = self.running.gauges.changed() => self.show_load(),
                 () = sleep_until(&self.tools, deadline) => {}
@@ -189,7 +193,7 @@ impl Coordinator {
         let load = Load { is_committing: self.line.is_committing(), ..self.running.gauges.load() };
         let now = self.tools.clock.now();
         let (trigger, event) = match &self.stage {
-            Stage::Running => (self.controller.decide(&load, now), EpochEvent::BarrierSent),
+            Stage::Running => (self.trigger(&load, now), EpochEvent::BarrierSent),
             Stage::LastCheckpoint if load.oldest_at.is_some() || load.has_calls => {
                 (Trigger::Now(Reason::Drain), EpochEvent::LastBarrierSent)
             }
@@ -208,6 +212,7 @@ impl Coordinator {
                 let waits_until = self.waits_for_calls_until(reason);
                 self.command(&SourceCommand::Barrier(Barrier { checkpoint, waits_until }))?;
                 self.running.barrier_sent.send_replace(checkpoint);
+                self.control.requests().barrier_sent(checkpoint);
                 // The next epoch can be opened while this barrier is on its way.
                 self.start_work()?;
                 Ok(None)
@@ -225,7 +230,8 @@ impl Coordinator {
             | Reason::Rows
             | Reason::Bytes
             | Reason::Window
-            | Reason::Interval => None,
+            | Reason::Interval
+            | Reason::Request => None,
         }
     }
 
@@ -277,8 +283,10 @@ impl Coordinator {
         let (mut sealed, deferred) = pending.seal()?;
         sealed.trace.sealed(now, &sealed.counts);
         self.advance(checkpoint, EpochEvent::Sealed)?;
+        let offsets = all_of(&deferred);
+        self.control.requests().sealed(checkpoint, &offsets);
         if !deferred.is_empty() {
-            let offsets = Arc::new(all_of(&deferred));
+            let offsets = Arc::new(offsets);
             self.command(&SourceCommand::Deferred(checkpoint, offsets))?;
             self.carried = deferred;
         }
@@ -296,6 +304,7 @@ impl Coordinator {
             }
             WorkEnd::Discarded(result) => {
                 result.map_err(|error| error.within(&format!("discarding empty epoch {checkpoint}")))?;
+                self.control.requests().settled(checkpoint, self.last_committed);
                 self.advance(checkpoint, EpochEvent::Settled)
             }
             WorkEnd::Committed(end) => self.on_commit_end(checkpoint, end),
@@ -320,6 +329,7 @@ impl Coordinator {
             }
         };
         self.record_commit(checkpoint, at, probe, figures);
+        self.control.requests().settled(checkpoint, self.last_committed);
         self.advance(checkpoint, EpochEvent::Settled)?;
         after
             .map_err(|error| error.within(&format!("checkpoint {checkpoint} is committed, completing it")))?;
@@ -517,7 +527,7 @@ pub(super) async fn probe_end(
 }
 
 /// The offsets of all members.
-fn all_of(decided: &[MemberDecisions]) -> Decisions {
+pub(super) fn all_of(decided: &[MemberDecisions]) -> Decisions {
     let mut all = Decisions::new();
     for member in decided {
         all.overlay(&member.decisions);

@@ -106,6 +106,13 @@ impl EpochLine {
         self.epochs.iter().any(|(_, phase)| matches!(phase, Phase::Sealed | Phase::Committing))
     }
 
+    /// The newest epoch that is sealed and not settled.
+    pub(crate) fn newest_sealed(&self) -> Option<CheckpointId> {
+        let mut sealed =
+            self.epochs.iter().rev().filter(|(_, phase)| matches!(phase, Phase::Sealed | Phase::Committing));
+        sealed.next().map(|(checkpoint, _)| *checkpoint)
+    }
+
     /// True when nothing is closing, sealed or being settled.
     pub(crate) fn is_quiet(&self) -> bool {
         self.epochs.iter().all(|(_, phase)| matches!(phase, Phase::Unopened | Phase::Open))

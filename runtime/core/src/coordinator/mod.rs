@@ -13,7 +13,9 @@ mod drain;
 mod end;
 mod job;
 mod job_state;
+mod on_request;
 mod pending_checkpoint;
+mod requests;
 mod seat;
 mod start;
 mod trace;
@@ -25,6 +27,13 @@ use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::graph::JobGraph;
 use crate::status::{JobControl, JobEnd, JobReport, JobState};
+pub(crate) use commit::{CommitEnd, CommitTools, commit_epoch};
+pub(crate) use end::still_owner;
+pub(crate) use on_request::CheckpointRequests;
+pub(crate) use pending_checkpoint::{PendingCheckpoint, Report, Sealed, Subtask};
+pub(crate) use start::{Position, close, recover, within};
+pub(crate) use trace::Trace;
+
 use job::{Coordinator, DriveEnd};
 use start::Started;
 

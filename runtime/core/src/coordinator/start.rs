@@ -29,13 +29,13 @@ pub(crate) struct Started {
 }
 
 /// Where recovery says that the job goes on.
-struct Position {
-    job_epoch: JobEpoch,
+pub(crate) struct Position {
+    pub(crate) job_epoch: JobEpoch,
     store: Option<OwnedStore>,
-    last_committed: Option<CheckpointId>,
+    pub(crate) last_committed: Option<CheckpointId>,
     /// Its manifest, where a store keeps them.
     restored: Option<Manifest>,
-    next_checkpoint: CheckpointId,
+    pub(crate) next_checkpoint: CheckpointId,
 }
 
 /// Recovers and connects. On an error the protocol is closed.
@@ -115,7 +115,7 @@ fn check_state_is_claimed(
 }
 
 /// Bounds one step of the start. Nothing was committed by it, so another attempt may follow.
-async fn within<T>(
+pub(crate) async fn within<T>(
     clock: &Clock,
     limit: Duration,
     what: &str,
@@ -139,7 +139,8 @@ pub(crate) async fn close(protocol: &mut dyn CommitProtocol, clock: &Clock, limi
     }
 }
 
-async fn recover(
+/// Takes the job and finds its last commit.
+pub(crate) async fn recover(
     id: &JobId,
     protocol: &mut dyn CommitProtocol,
     store: Option<CheckpointStore>,

@@ -28,7 +28,7 @@ fn doubled(row: &AsyncRow) -> AsyncOutcome {
 }
 
 /// Calls that take between 1 and 50 ms, every 40th a second.
-fn slow_map(clock: &Clock) -> AsyncMap {
+pub(crate) fn slow_map(clock: &Clock) -> AsyncMap {
     let clock = clock.clone();
     let column = Field::new("doubled", DataType::Int64, false);
     AsyncMap::from_fn("call", [column], move |row| {

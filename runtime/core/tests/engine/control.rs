@@ -2,9 +2,77 @@
 
 use std::time::Duration;
 
+use sharestream_core::async_map::AsyncMapOptions;
 use sharestream_core::{ErrorKind, JobControl, JobEnd, JobState};
 
+use crate::async_map::slow_map;
 use crate::fixtures::Setup;
+use crate::state::{self, COUNT};
+
+/// The three ways to end a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Drain,
+    Stop,
+    DropTheRun,
+}
+
+/// Runs the job, ends it after a while, and gives what it said.
+async fn run_and_end(setup: &Setup, how: End, after: Duration) -> Option<JobEnd> {
+    let control = JobControl::new();
+    let clock = &setup.env.clock;
+    let limit = if how == End::DropTheRun { after } else { Duration::from_secs(3_600) };
+    let run = clock.timeout(limit, setup.job().run(setup.env.clone(), control.clone()));
+    let end = async {
+        clock.sleep(after).await;
+        match how {
+            End::Drain => control.drain(),
+            End::Stop => control.stop(),
+            End::DropTheRun => {}
+        }
+    };
+    let (result, ()) = tokio::join!(run, end);
+    assert_eq!(control.snapshot().state, JobState::Ended);
+    assert_eq!(result.is_err(), how == End::DropTheRun);
+    result.ok().map(|report| report.unwrap().end)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_end_of_a_job_that_keeps_state_or_calls_out_loses_or_doubles() {
+    for has_state in [false, true] {
+        for how in [End::Drain, End::Stop, End::DropTheRun] {
+            let (mut setup, _objects) = state::setup().await;
+            if has_state {
+                setup.options = setup.options.with_epoch_rows_max(20);
+            } else {
+                let options = AsyncMapOptions::default().with_concurrency(8);
+                setup.async_map = Some(slow_map(&setup.env.clock).options(options));
+                (setup.keyed, setup.store) = (None, None);
+            }
+            // Moments before, in and after the first commits; what a run has left the next ones do.
+            for after_us in [1, 300, 1_000, 2_345, 5_000, 7_777, 20_000, 60_000, 250_000] {
+                let end = run_and_end(&setup, how, Duration::from_micros(after_us)).await;
+                setup.broker.assert_exactly_once();
+                match how {
+                    End::Drain => {
+                        assert_eq!(end, Some(JobEnd::Drained));
+                        assert_eq!(setup.broker.open_count(), 0, "{after_us}");
+                    }
+                    End::Stop => assert_eq!(end, Some(JobEnd::Stopped)),
+                    End::DropTheRun => assert_eq!(end, None),
+                }
+            }
+            let control = JobControl::new();
+            let run = setup.job().run(setup.env.clone(), control.clone());
+            tokio::join!(run, setup.drain_when_done(&control)).0.unwrap();
+            setup.broker.assert_exactly_once();
+            assert_eq!(setup.broker.open_count(), 0);
+            if has_state {
+                assert_eq!(state::counts(&setup, &COUNT).await, state::expected(), "{how:?}");
+            }
+        }
+    }
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_commits_what_was_handed_on_and_gives_back_the_rest() {

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "fixtures are shared between the files of one test program")]
 
 mod async_map;
+mod checkpoint_now;
 mod control;
 mod exactly_once;
 mod failures;
@@ -13,6 +14,7 @@ mod observed;
 mod pipelining;
 mod planted_bugs;
 mod recovery;
+mod session;
 mod state;
 mod state_size;
 mod throughput;

@@ -23,14 +23,14 @@ const RECORDS: i64 = 300;
 
 /// Counts the records of each value. The value is the offset, so each counts once for each partition.
 #[derive(Clone, Debug)]
-struct Count {
+pub(crate) struct Count {
     id: &'static str,
     version: u32,
     /// Version 2 keeps twice the count.
     keeps_double: bool,
 }
 
-const COUNT: Count = Count { id: "count", version: 1, keeps_double: false };
+pub(crate) const COUNT: Count = Count { id: "count", version: 1, keeps_double: false };
 
 impl KeyedOperatorFactory for Count {
     fn name(&self) -> &str {
@@ -89,7 +89,7 @@ impl KeyedOperator for Count {
     }
 }
 
-async fn setup() -> (Setup, Arc<InMemory>) {
+pub(crate) async fn setup() -> (Setup, Arc<InMemory>) {
     let mut setup = Setup::new(PARTITIONS, RECORDS);
     let objects = Arc::new(InMemory::new());
     setup.store = Some(CheckpointStore::open(objects.clone(), JobKey::new("test", "0")).await.unwrap());
@@ -98,7 +98,7 @@ async fn setup() -> (Setup, Arc<InMemory>) {
 }
 
 /// The counts in the last committed checkpoint.
-async fn counts(setup: &Setup, operator: &Count) -> BTreeMap<i64, i64> {
+pub(crate) async fn counts(setup: &Setup, operator: &Count) -> BTreeMap<i64, i64> {
     let store = setup.store.as_ref().unwrap();
     let manifest = setup.broker.last_committed().manifest.expect("something is committed");
     let manifest = store.load(&manifest).await.unwrap();
@@ -112,7 +112,7 @@ async fn counts(setup: &Setup, operator: &Count) -> BTreeMap<i64, i64> {
 }
 
 /// Each value that reaches the output counts once for each partition.
-fn expected() -> BTreeMap<i64, i64> {
+pub(crate) fn expected() -> BTreeMap<i64, i64> {
     let reaches = |offset: &i64| rows::fate(*offset) == rows::Fate::Output;
     (0..RECORDS).filter(reaches).map(|offset| (offset, PARTITIONS as i64)).collect()
 }
