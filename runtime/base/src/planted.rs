@@ -138,6 +138,20 @@ bugs! {
     /// name a predecessor that may not be the last committed one.
     ManifestBeforeOutcome = "manifest-before-outcome";
 
+    /// Coordinator: offsets that an operator still works on stay decided in the epoch whose barrier passed them. Their
+    /// acknowledgement is committed before their effects, which a crash then loses.
+    DeferredOffsetsCommitted = "deferred-offsets-committed";
+    /// Coordinator: offsets that an epoch has deferred join no later one. Their effects are committed, their
+    /// acknowledgement never is, and they come again.
+    CarriedOffsetsForgotten = "carried-offsets-forgotten";
+    /// Planner: a barrier passes calls although a record may be several rows. The operator sees two rows of one deferred
+    /// offset and refuses, so the job ends.
+    BarrierPassesAwaitedCalls = "barrier-passes-awaited-calls";
+    /// State: what changed since the barrier before is not written. A restart goes on with older values.
+    StateChangesNotWritten = "state-changes-not-written";
+    /// State: a start reads the bases and not the deltas behind them. Likewise.
+    DeltasNotRestored = "deltas-not-restored";
+
     // Checkpoint store.
 
     /// Checkpoints: a conditional put without an answer counts as written. The committed outcome may name a

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset};
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_checkpoints::{OperatorSnapshot, StatePart, StatePartKind};
 
 use super::trace::Trace;
@@ -211,6 +212,9 @@ impl PendingCheckpoint {
 
     /// Takes what is still worked on out of the decisions.
     fn take_deferred(&mut self) -> Result<Vec<MemberDecisions>> {
+        if is_planted(Bug::DeferredOffsetsCommitted) {
+            return Ok(Vec::new());
+        }
         let mut carried = Vec::new();
         let mut taken_count = 0;
         for member in &mut self.decided {

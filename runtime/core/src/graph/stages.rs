@@ -6,6 +6,8 @@ use arrow_schema::SchemaRef;
 
 use super::stream::{Exchange, Origin, Stream, StreamStep};
 use super::validate::{check_coordinates, check_name, check_parallelism};
+use sharestream_base::planted::{Bug, is_planted};
+
 use crate::ErrorKind;
 use crate::async_map::{AsyncMap, BarrierRule};
 use crate::error::Error;
@@ -170,7 +172,8 @@ impl Planner {
             StreamStep::AsyncMap(map) => {
                 self.faults.extend(map.faults());
                 let schema = self.checked(map.name(), map.output_schema(&end.schema))?;
-                let rule = if end.may_defer { BarrierRule::Defer } else { BarrierRule::Wait };
+                let may_defer = end.may_defer || is_planted(Bug::BarrierPassesAwaitedCalls);
+                let rule = if may_defer { BarrierRule::Defer } else { BarrierRule::Wait };
                 let (output, may_defer) = (schema.clone(), end.may_defer);
                 Some(self.stage(end, StageWork::AsyncMap { map, rule, output }, schema, may_defer))
             }
