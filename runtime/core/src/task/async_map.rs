@@ -170,6 +170,12 @@ impl AsyncMapTask {
         let deferred = deferred(self.line.outstanding())?;
         let report = OperatorReport { filtered_count: std::mem::take(&mut self.filtered_count), deferred };
         self.passed = barrier.checkpoint;
+        if barrier.waits_until.is_some() {
+            // The last one: no epoch follows that could take a row, and the sink would wait for it for ever.
+            self.calls.clear();
+            self.line.forget_all();
+            self.show();
+        }
         self.gauges.call_barrier(self.gauge);
         let (subtask, checkpoint) = (self.context.subtask, barrier.checkpoint);
         self.output.barrier(barrier).await?;
