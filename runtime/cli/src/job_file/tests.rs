@@ -516,7 +516,9 @@ fn the_example_of_the_docs_is_read_without_faults() {
     assert_eq!(job.http[0].name, "rates");
     assert_eq!(job.http[0].options.concurrency, 256);
     // What the example leaves out has the defaults that the page tells.
-    for key in ["connect_timeout` (5s)", "idle_timeout` (60s)", "idle_connections_max` (1024)", "rows_max` (65536)"] {
+    for key in
+        ["connect_timeout` (5s)", "idle_timeout` (60s)", "idle_connections_max` (1024)", "rows_max` (65536)"]
+    {
         assert!(docs.contains(key), "{key}");
     }
 }
