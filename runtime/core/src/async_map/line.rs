@@ -188,6 +188,15 @@ impl Line {
         self.done.drain(..count).collect()
     }
 
+    /// Forgets every row: they were deferred by the last barrier, and go back to the group.
+    pub(crate) fn forget_all(&mut self) {
+        self.entries.clear();
+        self.waiting.clear();
+        self.backoffs.clear();
+        self.done.clear();
+        self.running_count = 0;
+    }
+
     /// Number of rows that may leave.
     pub(crate) fn done_count(&self) -> usize {
         self.done.len()

@@ -40,7 +40,8 @@ impl Coordinator {
             Stage::Running | Stage::Stopping(_) => Ok(false),
             Stage::LastCheckpoint => {
                 let load = self.running.gauges.load();
-                let has_rest = load.oldest_at.is_some() || (load.has_calls && !self.line.is_over());
+                // Calls that end behind the last barrier have no epoch that could take them: they were given back.
+                let has_rest = !self.line.is_over() && (load.oldest_at.is_some() || load.has_calls);
                 if self.pending.is_none() && self.line.is_quiet() && !self.seat.is_busy() && !has_rest {
                     self.stage = Stage::Closing;
                     self.command(&SourceCommand::Close)?;

@@ -171,6 +171,12 @@ impl AsyncMapTask {
         let filtered_count = std::mem::take(&mut self.filtered_count);
         let report = OperatorReport { filtered_count, deferred, state: None };
         self.passed = barrier.checkpoint;
+        if barrier.waits_until.is_some() {
+            // The last one: no epoch follows that could take a row, and the sink would wait for it for ever.
+            self.calls.clear();
+            self.line.forget_all();
+            self.show();
+        }
         self.gauges.call_barrier(self.gauge);
         let (subtask, checkpoint) = (self.context.subtask, barrier.checkpoint);
         self.output.barrier(barrier).await?;

@@ -155,6 +155,33 @@ async fn a_drain_waits_for_calls_and_gives_back_what_takes_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_end_behind_the_last_barrier_do_not_hold_up_a_drain() {
+    let clock = Clock::system();
+    let column = Field::new("doubled", DataType::Int64, false);
+    let sleeps = clock.clone();
+    // The drain begins after a second and waits 15 for calls: these end a millisecond apart, before and after that.
+    let map = AsyncMap::from_fn("call", [column], move |row| {
+        let clock = sleeps.clone();
+        async move {
+            clock.sleep(Duration::from_millis((15_980 + offset_of(&row)) as u64)).await;
+            Ok::<_, CallError>(doubled(&row))
+        }
+    });
+    let setup = setup_with(map.options(AsyncMapOptions::default().with_concurrency(600)));
+    let control = JobControl::new();
+    let run = setup.job().run(setup.env.clone(), control.clone());
+    let observe = async {
+        clock.sleep(Duration::from_secs(1)).await;
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(run, observe);
+    report.unwrap();
+    assert!(!setup.broker.all_decided(), "some were too late");
+    setup.broker.assert_exactly_once();
+    assert_eq!(setup.broker.open_count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_everything_fails_calls_are_held_and_nothing_becomes_a_dead_letter() {
     let clock = Clock::system();
     let is_down = Arc::new(AtomicU32::new(1));
