@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use serde::Serialize;
+use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex};
 
 use crate::decision::{Decisions, MemberDecisions, SourcePartition};
@@ -141,6 +142,18 @@ pub trait Source: Send {
     /// The next records. Cancel safe: the task drops the call when a control message comes.
     async fn next(&mut self) -> Result<SourceEvent>;
 
+    /// When [`Source::maintain`] is due; `None` while there is nothing to look after. Asked before every wait.
+    fn maintain_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Does what must not wait for the job, such as renewing the locks of what is held. Called once
+    /// [`Source::maintain_at`] has come, whatever the task waits for: records, commands, or room in a full channel.
+    /// Errors: `Abort` when something was lost that an epoch holds. Cancel safe. Does nothing by default.
+    async fn maintain(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Closes the epoch of `checkpoint`: reports everything handed on since the last barrier. Not cancel safe.
     async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<SourceReport>;
 
@@ -176,9 +189,15 @@ pub trait Source: Send {
     /// The epoch is committed and the share acknowledgements are final. Not cancel safe.
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()>;
 
-    /// Stops acquiring: what was acquired and not handed on is given back. [`Source::next`] is not called again;
-    /// barriers still come. Not cancel safe.
+    /// Stops acquiring: what was acquired and not handed on is given back. [`Source::next`] is not called again, but
+    /// for what [`Source::has_rest`] says; barriers still come. Not cancel safe.
     async fn stop_acquiring(&mut self) -> Result<()>;
+
+    /// True when something is left after [`Source::stop_acquiring`] that must not be given back: it is handed on by
+    /// [`Source::next`], without a wait, and decided by the last checkpoint. False by default.
+    fn has_rest(&self) -> bool {
+        false
+    }
 
     /// Leaves the group and closes connections; records handed on and not committed go back to the group.
     async fn close(&mut self) -> Result<()>;
