@@ -22,7 +22,8 @@ async fn run_and_end(setup: &Setup, how: End, after: Duration) -> Option<JobEnd>
     let control = JobControl::new();
     let clock = &setup.env.clock;
     let limit = if how == End::DropTheRun { after } else { Duration::from_secs(3_600) };
-    let run = clock.timeout(limit, setup.job().run(setup.env.clone(), control.clone()));
+    let run = Box::pin(setup.job().run(setup.env.clone(), control.clone()));
+    let run = clock.timeout(limit, run);
     let end = async {
         clock.sleep(after).await;
         match how {
