@@ -17,6 +17,8 @@
 //! far as the protocol's mode allows; commits in order; at most two open epochs; no write into an epoch that is not
 //! open; every wait is bounded by [`JobOptions`]; an attempt leaves no task running.
 //!
+//! Whoever wants no runtime takes a [`session::Session`]: the same parts and the same commit in a loop of one's own.
+//!
 //! What it is not: a cluster scheduler. One process runs the whole graph of one (job, instance).
 //!
 //! ```no_run
@@ -32,7 +34,8 @@
 //!     sink: Arc<dyn SinkFactory>,
 //!     protocol: Box<dyn CommitProtocol>,
 //! ) -> Result<JobReport> {
-//!     let control = JobControl::new(); // control.drain() and control.status() work from anywhere
+//!     // control.drain(), control.checkpoint() and control.status_stream() work from anywhere
+//!     let control = JobControl::new();
 //!     let job = JobBuilder::new(JobId::new("flights", "0"))
 //!         .source(source, 2)
 //!         .sink(sink, 2)

@@ -2,8 +2,8 @@
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use sharestream_base::Instant;
 use sharestream_base::ids::CheckpointId;
+use sharestream_base::{Clock, Instant};
 use tracing::Instrument;
 
 use super::held::{Held, Use};
@@ -17,11 +17,13 @@ use crate::coordinator::{
 use crate::decision::Decisions;
 use crate::error::{Error, Result};
 use crate::sink::Sink;
-use crate::source::Source;
+use crate::source::{Source, SourceEvent};
 
 /// The parts, connected, and the epoch that they are in.
 pub(super) struct Attempt {
     pub(super) source: Box<dyn Source>,
+    /// True once it was asked to stop acquiring.
+    is_stopped: bool,
     /// A call that must not be dropped half way runs: a source that was interrupted in it cannot be asked to close.
     is_source_in_call: bool,
     sink: Box<dyn Sink>,
@@ -89,6 +91,7 @@ impl Attempt {
         };
         Ok(Attempt {
             source,
+            is_stopped: false,
             is_source_in_call: false,
             sink,
             protocol: Some(protocol),
@@ -101,6 +104,49 @@ impl Attempt {
             oldest_at: None,
             checked: None,
         })
+    }
+
+    /// Waits for what the source has next, and looks after what it holds meanwhile. `None`: it has nothing more before a
+    /// commit. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Option<SourceEvent>> {
+        loop {
+            let must_commit = self.oldest_at.is_some() && self.source.in_flight().wants_barrier;
+            if must_commit || self.is_stopped && !self.source.has_rest() {
+                return Ok(None);
+            }
+            let maintain_at = self.source.maintain_at();
+            tokio::select! {
+                biased;
+                event = self.source.next() => return event.map(Some),
+                () = at(&self.tools.clock, maintain_at) => {}
+            }
+            self.source.maintain().await?;
+        }
+    }
+
+    /// Runs `work` of the caller's, and looks after what the source holds meanwhile.
+    pub(super) async fn keep<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
+        let work = async { Ok(work.await) };
+        maintained(self.source.as_mut(), &self.tools.clock, work).await
+    }
+
+    /// Stops acquiring; what must not be given back is still handed out.
+    pub(super) async fn stop_acquiring(&mut self, setup: &Setup) -> Result<(), Failure> {
+        if self.is_stopped {
+            return Ok(());
+        }
+        let limit = setup.options.close_deadline;
+        self.is_source_in_call = true;
+        match self.tools.clock.timeout(limit, self.source.stop_acquiring()).await {
+            Ok(stopped) => {
+                (self.is_source_in_call, self.is_stopped) = (false, true);
+                Ok(stopped?)
+            }
+            Err(elapsed) => {
+                let context = format!("the source did not stop within {limit:?}");
+                Err(Error::new(ErrorKind::Retry, context).with_source(elapsed).into())
+            }
+        }
     }
 
     /// Notes what the source gave. Errors: `Bug`, rows without coordinates.
@@ -155,7 +201,8 @@ impl Attempt {
     ) -> Result<(), Failure> {
         self.enter(setup).await?;
         self.held.decide(offsets);
-        Ok(self.sink.write(self.checkpoint, rows).await?)
+        let writing = self.sink.write(self.checkpoint, rows);
+        Ok(maintained(self.source.as_mut(), &self.tools.clock, writing).await?)
     }
 
     pub(super) async fn reject(
@@ -198,7 +245,23 @@ impl Attempt {
         let trace = sealed.trace.clone();
         let commit = commit_epoch(protocol.as_mut(), sealed, self.last_committed, false, &self.tools);
         let limit = setup.options.commit_deadline;
-        let end = match self.tools.clock.timeout(limit, commit.instrument(span)).await {
+        let (source, clock) = (&mut self.source, &self.tools.clock);
+        let mut maintained = Ok(());
+        let commit = async {
+            // A commit is let come to its end whatever becomes of the locks: it may be past the point of no return.
+            let commit = commit.instrument(span);
+            tokio::pin!(commit);
+            while maintained.is_ok() {
+                let maintain_at = source.maintain_at();
+                tokio::select! {
+                    biased;
+                    end = &mut commit => return end,
+                    () = at(clock, maintain_at) => maintained = source.maintain().await,
+                }
+            }
+            commit.await
+        };
+        let end = match clock.timeout(limit, commit).await {
             Ok(end) => end,
             Err(elapsed) => {
                 let context =
@@ -219,7 +282,7 @@ impl Attempt {
         trace.ended("committed");
         self.last_committed = Some(checkpoint);
         self.next_epoch();
-        let after = match after {
+        let after = match after.and(maintained) {
             Ok(()) => self.source.committed(checkpoint).await,
             Err(error) => Err(error),
         };
@@ -233,14 +296,14 @@ impl Attempt {
         let subtasks = [Subtask::Source(0), Subtask::Sink(0)];
         let mut pending = PendingCheckpoint::new(checkpoint, now, subtasks, Vec::new());
         pending.trace = Trace::begin(&setup.id, checkpoint, "session");
-        let (source, sink) = (&mut self.source, &mut self.sink);
+        let (source, sink, clock) = (&mut self.source, &mut self.sink, self.tools.clock.clone());
         let is_in_call = &mut self.is_source_in_call;
         let barrier = async {
             *is_in_call = true;
             let decided = source.barrier(checkpoint).await;
             *is_in_call = false;
             let decided = decided?;
-            let flushed = sink.flush(checkpoint).await?;
+            let flushed = maintained(source.as_mut(), &clock, sink.flush(checkpoint)).await?;
             Ok((decided, flushed))
         };
         let limit = setup.options.barrier_alignment_timeout;
@@ -285,17 +348,7 @@ impl Attempt {
         let clock = self.tools.clock.clone();
         let limit = setup.options.close_deadline;
         // Sends acknowledgements of committed epochs that were to go with the next poll, too.
-        self.is_source_in_call = true;
-        let stopped = match clock.timeout(limit, self.source.stop_acquiring()).await {
-            Ok(stopped) => {
-                self.is_source_in_call = false;
-                stopped
-            }
-            Err(elapsed) => {
-                let context = format!("the source did not stop within {limit:?}");
-                Err(Error::new(ErrorKind::Retry, context).with_source(elapsed))
-            }
-        };
+        let stopped = self.stop_acquiring(setup).await.map_err(|failure| failure.error);
         if let Some(mut protocol) = self.give_up(setup, true).await {
             close(protocol.as_mut(), &clock, limit).await;
         }
@@ -319,6 +372,31 @@ impl Attempt {
             warn_of(within(&clock, limit, "aborting the epoch", protocol.abort(self.checkpoint)).await);
         }
         Some(protocol)
+    }
+}
+
+/// Waits for `work`, and looks after what the source holds meanwhile: its locks would run out in front of a slow sink.
+async fn maintained<T>(
+    source: &mut dyn Source,
+    clock: &Clock,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::pin!(work);
+    loop {
+        let maintain_at = source.maintain_at();
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = at(clock, maintain_at) => source.maintain().await?,
+        }
+    }
+}
+
+/// Waits until `deadline`; for ever when there is none. Cancel safe.
+async fn at(clock: &Clock, deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => clock.sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -57,7 +57,7 @@ use crate::commit::StepHook;
 use crate::controller::{Controller, Limits, Load, Trigger};
 use crate::coordinates::{self, Coordinates, user_column_count};
 use crate::error::{Error, Result};
-use crate::source::{InFlight, SourceEvent};
+use crate::source::{Delivery, InFlight, SourceEvent};
 use crate::{ErrorKind, JobId, JobOptions, JobParts};
 
 use attempt::{Attempt, Failure};
@@ -148,7 +148,15 @@ impl SessionBuilder {
         let setup = Setup { env, id, parts, options, step_hook };
         let attempt = Box::pin(Attempt::start(&setup)).await?;
         let last_committed = attempt.last_committed;
-        Ok(Session { setup, controller, attempt: Some(attempt), failed: None, last_committed, is_dry: false })
+        Ok(Session {
+            setup,
+            controller,
+            attempt: Some(attempt),
+            failed: None,
+            nearest_limit: None,
+            last_committed,
+            is_dry: false,
+        })
     }
 }
 
@@ -160,6 +168,8 @@ pub struct Session {
     attempt: Option<Attempt>,
     /// What failed behind the last commit.
     failed: Option<Error>,
+    /// The undecided record of the failed attempt with the fewest deliveries left.
+    nearest_limit: Option<Delivery>,
     last_committed: Option<CheckpointId>,
     /// The last look at the source found nothing.
     is_dry: bool,
@@ -219,8 +229,10 @@ impl Session {
             && (in_flight.wants_barrier || matches!(self.controller.decide(&load, now), Trigger::Now(_)))
     }
 
-    /// The next rows; `None` when a look at the source found nothing: a good moment to commit. It waits as long as the
-    /// source does for records.
+    /// The next rows; `None` when a look at the source found nothing, or when what was handed out must be committed before
+    /// there is more: a record near its delivery limit shares a commit with as little as possible. It waits as long as
+    /// the source does for records. Locks of what was handed out are renewed here, and within the other calls; for work
+    /// that takes long there is [`Session::keep`].
     ///
     /// # Errors
     /// See the [module](self): the attempt is over.
@@ -230,12 +242,12 @@ impl Session {
     pub async fn next(&mut self) -> Result<Option<Batch>> {
         loop {
             let attempt = running(&mut self.attempt, &mut self.failed)?;
-            let handed_out = match attempt.source.next().await {
-                Ok(SourceEvent::Idle) => {
+            let handed_out = match attempt.next().await {
+                Ok(None | Some(SourceEvent::Idle)) => {
                     self.is_dry = true;
                     return Ok(None);
                 }
-                Ok(SourceEvent::Records { rows, rejected }) => {
+                Ok(Some(SourceEvent::Records { rows, rejected })) => {
                     attempt.hand_out(rows.as_ref(), rejected.as_ref()).map(|()| (rows, rejected))
                 }
                 Err(error) => Err(error),
@@ -270,6 +282,35 @@ impl Session {
         ))
     }
 
+    /// Runs `work` of yours and renews the locks of what was handed out meanwhile, where it takes long.
+    ///
+    /// # Errors
+    /// Locks were lost: see the [module](self).
+    ///
+    /// # Cancel safety
+    /// As cancel safe as `work`.
+    pub async fn keep<T>(&mut self, work: impl Future<Output = T>) -> Result<T> {
+        match running(&mut self.attempt, &mut self.failed)?.keep(work).await {
+            Ok(done) => Ok(done),
+            Err(error) => Err(self.fail(error.into()).await),
+        }
+    }
+
+    /// Acquires nothing more: what was not handed out goes back to the group at once, but for records near their delivery
+    /// limit, which [`Session::next`] still gives. Go on to its `None`, commit, and [`Session::close`].
+    ///
+    /// # Errors
+    /// See the [module](self): the attempt is over.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: dropped, the attempt is over.
+    pub async fn stop_acquiring(&mut self) -> Result<()> {
+        running(&mut self.attempt, &mut self.failed)?;
+        let Some(mut attempt) = self.attempt.take() else { return Err(no_attempt()) };
+        let result = attempt.stop_acquiring(&self.setup).await;
+        self.put_back(attempt, result).await
+    }
+
     /// Writes rows to the output, as part of the next commit. They must end with the hidden columns of the records that
     /// they came from, which were handed out since the last commit; several rows of one record differ in
     /// [`ORDINAL`](coordinates::ORDINAL). Waits when buffers are full.
@@ -286,7 +327,7 @@ impl Session {
         }
         let attempt = running(&mut self.attempt, &mut self.failed)?;
         let offsets = attempt.check_rows(&self.setup, &rows)?;
-        let Some(mut attempt) = self.attempt.take() else { return Ok(()) };
+        let Some(mut attempt) = self.attempt.take() else { return Err(no_attempt()) };
         let result = attempt.write(&self.setup, rows, &offsets).await;
         self.put_back(attempt, result).await
     }
@@ -311,7 +352,7 @@ impl Session {
         let rejected = RecordBatch::try_new(coordinates::rejected_schema(), columns).map_err(|cause| {
             Error::new(ErrorKind::InvalidInput, "rows whose hidden columns were changed").with_source(cause)
         })?;
-        let Some(mut attempt) = self.attempt.take() else { return Ok(()) };
+        let Some(mut attempt) = self.attempt.take() else { return Err(no_attempt()) };
         let result = attempt.reject(&self.setup, rejected, &offsets).await;
         self.put_back(attempt, result).await
     }
@@ -320,8 +361,8 @@ impl Session {
     /// delivery, and at the group's limit the broker archives it. The rows must end with the hidden columns.
     ///
     /// # Errors
-    /// `InvalidInput`: their records were not handed out, or are written, rejected or released already, or the source
-    /// cannot give single records back; nothing has changed. Others: see the [module](self).
+    /// `InvalidInput`: their records were not handed out, or are written, rejected or released already, or near their
+    /// delivery limit, or the source cannot give single records back; nothing has changed. Others: see the [module](self).
     ///
     /// # Cancel safety
     /// Not cancel safe: dropped, the attempt is over.
@@ -332,7 +373,12 @@ impl Session {
             let context = "this source cannot give single records back: abort gives back all of them";
             return Err(Error::new(ErrorKind::InvalidInput, context));
         }
-        let Some(mut attempt) = self.attempt.take() else { return Ok(()) };
+        if attempt.source.in_flight().wants_barrier {
+            let context =
+                "a record near its delivery limit is decided, not given back: write or reject it, and commit";
+            return Err(Error::new(ErrorKind::InvalidInput, context));
+        }
+        let Some(mut attempt) = self.attempt.take() else { return Err(no_attempt()) };
         let result = attempt.release(&offsets).await;
         self.put_back(attempt, result).await
     }
@@ -352,14 +398,14 @@ impl Session {
         let started_at = self.setup.env.clock.now();
         let (commit, after) = match Box::pin(attempt.commit(&self.setup)).await {
             Ok(committed) => committed,
-            Err(failure) => return Err(attempt.fail(&self.setup, failure).await),
+            Err(failure) => return Err(self.give_up(attempt, failure).await),
         };
         self.last_committed = commit.checkpoint;
         self.controller.observe(self.setup.env.clock.now().duration_since(started_at));
         match after {
             Ok(()) => self.attempt = Some(attempt),
             // It is committed all the same: the next call tells.
-            Err(error) => self.failed = Some(attempt.fail(&self.setup, error.into()).await),
+            Err(error) => self.failed = Some(self.give_up(attempt, error.into()).await),
         }
         Ok(commit)
     }
@@ -368,18 +414,28 @@ impl Session {
     /// source leaves the group and joins it again, and each record has used up a delivery.
     ///
     /// # Errors
-    /// As [`Session::recover`].
+    /// `InvalidInput`: a record has no delivery left, and given back it would be archived by the broker: commit, or reject
+    /// it; nothing has changed. Others: as [`Session::recover`].
     ///
     /// # Cancel safety
     /// Not cancel safe: dropped, the attempt is over.
     pub async fn abort(&mut self) -> Result<()> {
+        if let Some(attempt) = &self.attempt
+            && let Some(last) = attempt.source.in_flight().nearest_limit.filter(|near| near.left() == 0)
+        {
+            return Err(near_limit(
+                &last,
+                "commit or reject it, for given back it is archived by the broker",
+            ));
+        }
         self.recover().await
     }
 
     /// Begins a new attempt where the last commit was; what the one before held goes back to the group.
     ///
     /// # Errors
-    /// As [`SessionBuilder::open`]; it may be called again.
+    /// `InvalidInput`: the attempt failed with a record that has one delivery left or none, so that the next could be its
+    /// last. Remove the cause, then open another session. Others: as [`SessionBuilder::open`]; it may be called again.
     ///
     /// # Cancel safety
     /// Dropped, there is no attempt; it may be called again.
@@ -391,6 +447,11 @@ impl Session {
             tracing::warn!(job = %self.setup.id, %error, "an attempt of a session did not end cleanly");
         }
         (self.failed, self.is_dry) = (None, false);
+        if let Some(last) = self.nearest_limit.filter(|near| near.left() <= 1) {
+            let todo = "remove what made the attempt fail, then raise the group's share.delivery.count.limit and open \
+                        another session";
+            return Err(near_limit(&last, todo));
+        }
         let attempt = Box::pin(Attempt::start(&self.setup)).await?;
         self.last_committed = attempt.last_committed;
         self.attempt = Some(attempt);
@@ -417,15 +478,20 @@ impl Session {
                 self.attempt = Some(attempt);
                 Ok(())
             }
-            Err(failure) => Err(Box::pin(attempt.fail(&self.setup, failure)).await),
+            Err(failure) => Err(self.give_up(attempt, failure).await),
         }
     }
 
     async fn fail(&mut self, failure: Failure) -> Error {
         match self.attempt.take() {
-            Some(attempt) => Box::pin(attempt.fail(&self.setup, failure)).await,
+            Some(attempt) => self.give_up(attempt, failure).await,
             None => no_attempt(),
         }
+    }
+
+    async fn give_up(&mut self, attempt: Attempt, failure: Failure) -> Error {
+        self.nearest_limit = attempt.source.in_flight().nearest_limit;
+        Box::pin(attempt.fail(&self.setup, failure)).await
     }
 }
 
@@ -437,4 +503,14 @@ fn running<'a>(attempt: &'a mut Option<Attempt>, failed: &mut Option<Error>) -> 
 fn no_attempt() -> Error {
     let context = "the attempt of this session is over: it failed, or a call was dropped; recover first";
     Error::new(ErrorKind::Abort, context)
+}
+
+/// A record would run out of deliveries.
+fn near_limit(delivery: &Delivery, what_to_do: &str) -> Error {
+    let Delivery { partition, offset, count, limit } = delivery;
+    let context = format!(
+        "topic {} partition {} offset {offset} has been delivered {count} times of at most {limit}: {what_to_do}",
+        partition.topic_id, partition.partition
+    );
+    Error::new(ErrorKind::InvalidInput, context)
 }

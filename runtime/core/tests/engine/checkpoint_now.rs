@@ -205,8 +205,8 @@ async fn the_end_of_the_job_ends_the_call() {
         }
         let run = async {
             let limit = if how == "dropped" { Duration::from_secs(1) } else { HOUR };
-            let run = setup.job().run(setup.env.clone(), control.clone());
-            let _ended = setup.env.clock.timeout(limit, run).await;
+            let run = Box::pin(setup.job().run(setup.env.clone(), control.clone()));
+            let _ended = Box::pin(setup.env.clock.timeout(limit, run)).await;
         };
         let end = async {
             setup.env.clock.sleep(Duration::from_millis(500)).await;
@@ -265,8 +265,8 @@ async fn the_status_is_a_stream_that_ends_with_the_job() {
             let limit = if is_dropped { Duration::from_millis(50) } else { HOUR };
             let run = setup.job().run(setup.env.clone(), control.clone());
             let done = setup.drain_when_done(&control);
-            let run = async { tokio::join!(run, done).0.unwrap() };
-            setup.env.clock.timeout(limit, run).await.is_err()
+            let run = Box::pin(async { tokio::join!(run, done).0.unwrap() });
+            Box::pin(setup.env.clock.timeout(limit, run)).await.is_err()
         };
         if is_dropped {
             setup.gate.close();

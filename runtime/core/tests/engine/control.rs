@@ -22,7 +22,8 @@ async fn run_and_end(setup: &Setup, how: End, after: Duration) -> Option<JobEnd>
     let control = JobControl::new();
     let clock = &setup.env.clock;
     let limit = if how == End::DropTheRun { after } else { Duration::from_secs(3_600) };
-    let run = clock.timeout(limit, setup.job().run(setup.env.clone(), control.clone()));
+    let run = Box::pin(setup.job().run(setup.env.clone(), control.clone()));
+    let run = clock.timeout(limit, run);
     let end = async {
         clock.sleep(after).await;
         match how {
@@ -51,7 +52,7 @@ async fn no_end_of_a_job_that_keeps_state_or_calls_out_loses_or_doubles() {
             }
             // Moments before, in and after the first commits; what a run has left the next ones do.
             for after_us in [1, 300, 1_000, 2_345, 5_000, 7_777, 20_000, 60_000, 250_000] {
-                let end = run_and_end(&setup, how, Duration::from_micros(after_us)).await;
+                let end = Box::pin(run_and_end(&setup, how, Duration::from_micros(after_us))).await;
                 setup.broker.assert_exactly_once();
                 match how {
                     End::Drain => {

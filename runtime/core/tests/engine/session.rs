@@ -2,17 +2,218 @@
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
+use async_trait::async_trait;
 use futures::{FutureExt, TryStreamExt};
-use sharestream_core::commit::CommitStep;
+use sharestream_base::ids::{CheckpointId, Offset};
+use sharestream_base::{Clock, Instant};
+use sharestream_core::commit::{CommitProtocol, CommitStep};
 use sharestream_core::session::Session;
-use sharestream_core::{ErrorKind, JobId, JobOptions, Result};
+use sharestream_core::sink::SinkFactory;
+use sharestream_core::source::{Delivery, InFlight, Source, SourceEvent, SourceFactory, SourceReport};
+use sharestream_core::{ErrorKind, JobId, JobOptions, JobParts, Result, StepHook};
 
 use crate::fixtures::rows::{Fate, fate, rows_of};
 use crate::fixtures::{Fault, PartFault, Row, Setup};
+
+/// Parts whose source has locks to look after, every 100 ms, and perhaps a record near its limit.
+struct WithLocks {
+    inner: Arc<dyn JobParts>,
+    watch: Watch,
+}
+
+#[derive(Clone)]
+struct Watch {
+    clock: Clock,
+    maintained: Arc<AtomicU32>,
+    near: Arc<Mutex<Option<Delivery>>>,
+}
+
+struct LockedSource {
+    inner: Box<dyn Source>,
+    watch: Watch,
+    due_at: Instant,
+}
+
+impl JobParts for WithLocks {
+    fn source_factory(&self) -> Arc<dyn SourceFactory> {
+        Arc::new(WithLocks { inner: self.inner.clone(), watch: self.watch.clone() })
+    }
+
+    fn sink_factory(&self) -> Arc<dyn SinkFactory> {
+        self.inner.sink_factory()
+    }
+
+    fn commit_protocol(&self, hook: Option<StepHook>) -> Box<dyn CommitProtocol> {
+        self.inner.commit_protocol(hook)
+    }
+}
+
+#[async_trait]
+impl SourceFactory for WithLocks {
+    fn name(&self) -> &str {
+        "with-locks"
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.inner.source_factory().schema()
+    }
+
+    async fn create(&self, subtask: usize) -> Result<Box<dyn Source>> {
+        let inner = self.inner.source_factory().create(subtask).await?;
+        let due_at = self.watch.clock.now() + LOCK_TIME;
+        Ok(Box::new(LockedSource { inner, watch: self.watch.clone(), due_at }))
+    }
+}
+
+#[async_trait]
+impl Source for LockedSource {
+    async fn next(&mut self) -> Result<SourceEvent> {
+        self.inner.next().await
+    }
+
+    fn maintain_at(&self) -> Option<Instant> {
+        Some(self.due_at)
+    }
+
+    async fn maintain(&mut self) -> Result<()> {
+        assert!(self.watch.clock.now() < self.due_at + LOCK_TIME / 2, "the locks were left alone");
+        self.watch.maintained.fetch_add(1, Ordering::SeqCst);
+        self.due_at = self.watch.clock.now() + LOCK_TIME;
+        Ok(())
+    }
+
+    async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<SourceReport> {
+        self.inner.barrier(checkpoint).await
+    }
+
+    fn in_flight(&self) -> InFlight {
+        let nearest_limit = *self.watch.near.lock().unwrap();
+        let in_flight = self.inner.in_flight();
+        let wants_barrier = nearest_limit.is_some() && in_flight.record_count > 0;
+        InFlight { nearest_limit, wants_barrier, ..in_flight }
+    }
+
+    fn can_release(&self) -> bool {
+        true
+    }
+
+    async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
+        self.inner.committed(checkpoint).await
+    }
+
+    async fn stop_acquiring(&mut self) -> Result<()> {
+        self.inner.stop_acquiring().await
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        self.inner.close().await
+    }
+}
+
+const LOCK_TIME: Duration = Duration::from_millis(100);
+
+async fn open_with_locks(setup: &Setup) -> (Session, Watch) {
+    let clock = setup.env.clock.clone();
+    let watch = Watch { clock, maintained: Arc::default(), near: Arc::default() };
+    let parts = Arc::new(WithLocks { inner: setup.parts(), watch: watch.clone() });
+    let session = Session::builder(JobId::new("test", "0"), parts);
+    (session.open(setup.env.clone()).await.unwrap(), watch)
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_are_looked_after_while_a_session_waits_for_anything() {
+    let setup = Setup::new(1, 7);
+    let (mut session, watch) = open_with_locks(&setup).await;
+    let clock = &setup.env.clock;
+    let count = || watch.maintained.load(Ordering::SeqCst);
+    let batch = session.next().await.unwrap().unwrap();
+    assert_eq!(
+        session
+            .keep(async {
+                clock.sleep(Duration::from_secs(1)).await;
+                5
+            })
+            .await
+            .unwrap(),
+        5
+    );
+    assert!((8..=10).contains(&count()), "{}", count());
+    session.write(with_fate(&batch.rows, Fate::Output)).await.unwrap();
+    session.reject(&with_fate(&batch.rows, Fate::Rejected), "refused").await.unwrap();
+    setup.gate.close();
+    let (commit, ()) = tokio::join!(session.commit(), async {
+        clock.sleep(Duration::from_secs(1)).await;
+        setup.gate.open();
+    });
+    commit.unwrap();
+    assert!((17..=20).contains(&count()), "{}", count());
+    let until = clock.now() + Duration::from_secs(1);
+    while clock.now() < until {
+        assert!(session.next().await.unwrap().is_none());
+    }
+    assert!((26..=31).contains(&count()), "{}", count());
+    setup.broker.assert_exactly_once();
+    assert!(setup.broker.all_decided());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_near_its_limit_is_committed_before_anything_else_and_never_given_back() {
+    let setup = Setup::new(1, 100);
+    let (mut session, watch) = open_with_locks(&setup).await;
+    let batch = session.next().await.unwrap().unwrap();
+    let partition = Row { partition: 0, offset: 0 }.source_partition();
+    let near = |count| Some(Delivery { partition, offset: Offset(0), count, limit: 5 });
+    *watch.near.lock().unwrap() = near(5);
+    assert!(session.next().await.unwrap().is_none() && session.is_commit_due());
+    let is_refused = |result: Result<()>, what: &str| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    is_refused(session.release(&batch.rows.slice(0, 1)).await, "near its delivery limit");
+    is_refused(session.abort().await, "archived by the broker");
+    assert!(session.has_attempt());
+    session.write(with_fate(&batch.rows, Fate::Output)).await.unwrap();
+    session.reject(&with_fate(&batch.rows, Fate::Rejected), "refused").await.unwrap();
+    session.commit().await.unwrap();
+    *watch.near.lock().unwrap() = None;
+    // Failures use up deliveries: the session stops in front of the last.
+    for (count, again) in [(3, true), (4, false)] {
+        session.next().await.unwrap().unwrap();
+        *watch.near.lock().unwrap() = near(count);
+        setup.faults.plan(CommitStep::BeforeStaging, Fault::Error(ErrorKind::Abort), 0, false);
+        assert!(session.commit().await.unwrap_err().is_restartable());
+        match again {
+            true => session.recover().await.unwrap(),
+            false => is_refused(session.recover().await, "4 times of at most 5"),
+        }
+        *watch.near.lock().unwrap() = None;
+    }
+    assert!(!session.has_attempt());
+    setup.broker.assert_exactly_once();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_stops_gives_back_what_it_did_not_hand_out_and_commits_the_rest() {
+    let setup = Setup::new(1, 100);
+    let mut session = open(&setup).await.unwrap();
+    let batch = session.next().await.unwrap().unwrap();
+    session.stop_acquiring().await.unwrap();
+    assert!(session.next().await.unwrap().is_none(), "nothing is acquired any more");
+    session.write(with_fate(&batch.rows, Fate::Output)).await.unwrap();
+    session.reject(&with_fate(&batch.rows, Fate::Rejected), "refused").await.unwrap();
+    assert_eq!(session.commit().await.unwrap().records_in, 7);
+    session.close().await.unwrap();
+    assert_eq!((setup.broker.decided_count(), setup.broker.open_count()), (7, 0));
+    setup.broker.assert_exactly_once();
+}
 
 const PARTITIONS: usize = 3;
 const RECORDS: i64 = 200;
@@ -21,7 +222,7 @@ async fn open(setup: &Setup) -> Result<Session> {
     let faults = setup.faults.clone();
     Session::builder(JobId::new("test", "0"), setup.parts())
         .options(setup.options.clone())
-        .step_hook(std::sync::Arc::new(move |checkpoint, step| faults.crash_at(checkpoint, step)))
+        .step_hook(Arc::new(move |checkpoint, step| faults.crash_at(checkpoint, step)))
         .open(setup.env.clone())
         .await
 }
