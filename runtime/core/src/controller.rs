@@ -108,6 +108,8 @@ pub(crate) struct Controller {
     limits: Limits,
     /// Moving average of barrier to commit.
     commit_time: Option<Duration>,
+    /// Moving average of barrier to visibility, which is what the goal is about; measured of a sample of the epochs.
+    visible_time: Option<Duration>,
 }
 
 /// Weight of a new measurement: about the last ten commits count.
@@ -118,15 +120,17 @@ const OPEN_PART_MIN: u32 = 10;
 
 impl Controller {
     pub(crate) fn new(limits: Limits) -> Self {
-        Controller { limits, commit_time: None }
+        Controller { limits, commit_time: None, visible_time: None }
     }
 
     /// Takes the time from sending a barrier to its known commit.
     pub(crate) fn observe(&mut self, took: Duration) {
-        self.commit_time = Some(match self.commit_time {
-            None => took,
-            Some(old) => old.mul_f64(1.0 - COMMIT_TIME_WEIGHT) + took.mul_f64(COMMIT_TIME_WEIGHT),
-        });
+        self.commit_time = Some(averaged(self.commit_time, took));
+    }
+
+    /// Takes the time from sending a barrier to its epoch's visibility.
+    pub(crate) fn observe_visible(&mut self, took: Duration) {
+        self.visible_time = Some(averaged(self.visible_time, took));
     }
 
     /// Whether to send a barrier for the open epoch.
@@ -155,10 +159,18 @@ impl Controller {
             return Trigger::Now(Reason::Window);
         }
         let interval = self.limits.interval;
-        let open_for =
-            interval.saturating_sub(self.commit_time.unwrap_or_default()).max(interval / OPEN_PART_MIN);
+        // Commits are measured more often, and become slow before the sample says so.
+        let takes = self.commit_time.max(self.visible_time).unwrap_or_default();
+        let open_for = interval.saturating_sub(takes).max(interval / OPEN_PART_MIN);
         let due = oldest_at + open_for;
         if now >= due { Trigger::Now(Reason::Interval) } else { Trigger::At(due) }
+    }
+}
+
+fn averaged(old: Option<Duration>, took: Duration) -> Duration {
+    match old {
+        None => took,
+        Some(old) => old.mul_f64(1.0 - COMMIT_TIME_WEIGHT) + took.mul_f64(COMMIT_TIME_WEIGHT),
     }
 }
 
@@ -248,6 +260,15 @@ mod tests {
         let mut controller = controller();
         controller.observe(ms(30));
         assert_eq!(controller.decide(&load, start), Trigger::At(start + ms(70)));
+        let mut visible = controller.clone();
+        visible.observe_visible(ms(45));
+        assert_eq!(visible.decide(&load, start), Trigger::At(start + ms(55)), "visible is what counts");
+        visible.observe(ms(130));
+        assert_eq!(
+            visible.decide(&load, start),
+            Trigger::At(start + ms(50)),
+            "a commit that became slow counts at once"
+        );
         controller.observe(ms(80));
         assert_eq!(controller.decide(&load, start), Trigger::At(start + ms(60)), "moving average");
         for _ in 0..100 {

@@ -3,7 +3,7 @@
 use sharestream_base::ids::CheckpointId;
 
 use super::commit::{CommitEnd, OwnedStore};
-use super::job::{Coordinator, probe_end};
+use super::job::{Coordinator, Probe, probe_end};
 use super::job_state::EpochEvent;
 use super::seat::WorkEnd;
 use super::start::close;
@@ -188,9 +188,7 @@ pub(crate) fn still_owner(error: Error) -> Error {
     Error::new(ErrorKind::Abort, context).with_source(error)
 }
 
-async fn probe_end_or_none(
-    probe: &mut Option<(sharestream_base::Instant, sharestream_base::OwnedTask<super::commit::ProbeEnd>)>,
-) -> Option<(sharestream_base::Instant, Result<super::commit::ProbeEnd>)> {
+async fn probe_end_or_none(probe: &mut Option<Probe>) -> Option<Result<super::commit::ProbeEnd>> {
     if probe.is_none() {
         return None;
     }

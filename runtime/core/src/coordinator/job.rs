@@ -45,6 +45,13 @@ pub(super) struct Committing {
     pub(super) trace: Trace,
 }
 
+/// An epoch whose visibility is awaited.
+pub(super) struct Probe {
+    pub(super) triggered_at: Instant,
+    pub(super) sealed_at: Instant,
+    pub(super) task: OwnedTask<ProbeEnd>,
+}
+
 /// The coordinator of one attempt.
 pub(crate) struct Coordinator {
     pub(super) id: JobId,
@@ -57,8 +64,8 @@ pub(crate) struct Coordinator {
     pub(super) last_committed: Option<CheckpointId>,
     /// The epoch that the seat commits.
     pub(super) committing: Option<Committing>,
-    /// A sampled epoch whose visibility is awaited, and when it was sealed.
-    pub(super) probe: Option<(Instant, OwnedTask<ProbeEnd>)>,
+    /// A sampled epoch whose visibility is awaited.
+    pub(super) probe: Option<Probe>,
     pub(super) controller: Controller,
     pub(super) stage: Stage,
     pub(super) drain_deadline: Option<Instant>,
@@ -352,7 +359,7 @@ impl Coordinator {
         let took = at.duration_since(triggered_at);
         self.controller.observe(took);
         if let Some(probe) = probe {
-            self.probe = Some((sealed_at, probe));
+            self.probe = Some(Probe { triggered_at, sealed_at, task: probe });
         }
         let load = self.running.gauges.load();
         let (barrier, commit) = (sealed_at.duration_since(triggered_at), at.duration_since(sealed_at));
@@ -410,11 +417,12 @@ impl Coordinator {
         });
     }
 
-    pub(super) fn on_probe_end(&mut self, (sealed_at, end): (Instant, Result<ProbeEnd>)) {
-        self.probe = None;
+    pub(super) fn on_probe_end(&mut self, end: Result<ProbeEnd>) {
+        let Some(Probe { triggered_at, sealed_at, .. }) = self.probe.take() else { return };
         let error = match end {
             Ok(ProbeEnd { at, took, result: Ok(Ok(())) }) => {
                 self.control.record_visible(at.duration_since(sealed_at));
+                self.controller.observe_visible(at.duration_since(triggered_at));
                 self.control.recorder().visible(took);
                 return;
             }
@@ -514,16 +522,13 @@ async fn sleep_until(tools: &CommitTools, deadline: Option<Instant>) {
 }
 
 /// Waits for the end of the probe; for ever when none runs. Cancel safe.
-pub(super) async fn probe_end(
-    probe: &mut Option<(Instant, OwnedTask<ProbeEnd>)>,
-) -> (Instant, Result<ProbeEnd>) {
-    let Some((sealed_at, task)) = probe else { return std::future::pending().await };
-    let end = match task.join().await {
+pub(super) async fn probe_end(probe: &mut Option<Probe>) -> Result<ProbeEnd> {
+    let Some(Probe { task, .. }) = probe else { return std::future::pending().await };
+    match task.join().await {
         Ok(Some(end)) => Ok(end),
         Ok(None) => Err(Error::new(ErrorKind::Closed, "the runtime is shutting down")),
         Err(panic) => Err(panic.into()),
-    };
-    (*sealed_at, end)
+    }
 }
 
 /// The offsets of all members.
