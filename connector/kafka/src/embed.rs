@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use sharestream_base::Env;
 use sharestream_checkpoints::CheckpointStore;
 use sharestream_core::commit::{CommitProtocol, StepHook};
@@ -10,7 +11,8 @@ use sharestream_core::session::{Session, SessionBuilder};
 use sharestream_core::sink::SinkFactory;
 use sharestream_core::source::SourceFactory;
 use sharestream_core::{
-    JobBuilder, JobControl, JobId, JobOptions, JobParts, JobReport, RestartOptions, Stream, Supervisor,
+    AttemptFactory, Job, JobBuilder, JobControl, JobId, JobOptions, JobParts, JobReport, RestartOptions,
+    Stream, Supervisor,
 };
 
 use crate::Result;
@@ -156,6 +158,7 @@ impl Pipeline {
     }
 
     /// Connects, checks everything, and runs attempts until the job is drained or stopped, or restarting does not help.
+    /// Brokers that cannot be reached are tried again, as often as an attempt that fails.
     ///
     /// # Errors
     /// Those of [`KafkaJob::connect`]; `InvalidInput`, the stream does not fit together; then the error of the last
@@ -164,30 +167,94 @@ impl Pipeline {
     /// # Cancel safety
     /// Dropping the future ends everything at once, like [`JobControl::stop`].
     pub async fn run(self, env: Env, control: JobControl) -> Result<JobReport> {
-        let Pipeline {
-            config,
-            source_parallelism,
-            sink_parallelism,
-            shape,
-            options,
-            restarts,
-            store,
-            step_hook,
-        } = self;
-        let kafka = KafkaJob::connect(env.clone(), config).await?;
-        let attempts = move |_attempt: u64| {
-            let source = Stream::from_source(kafka.source_factory(), source_parallelism);
-            let builder = JobBuilder::new(kafka.id())
-                .stream(shape(source))
-                .sink(kafka.sink_factory(), sink_parallelism)
-                .commit(kafka.commit_protocol(step_hook.clone()))
-                .checkpoints(store.clone())
-                .options(options.clone());
-            match &step_hook {
-                Some(hook) => builder.step_hook(hook.clone()).build(),
-                None => builder.build(),
-            }
-        };
+        let restarts = self.restarts.clone();
+        let attempts = Attempts { pipeline: self, env: env.clone(), kafka: None };
         Supervisor::new(attempts, restarts).run(env, control).await
+    }
+
+    fn job(&self, kafka: &KafkaJob) -> Result<Job> {
+        let source = Stream::from_source(kafka.source_factory(), self.source_parallelism);
+        let builder = JobBuilder::new(kafka.id())
+            .stream((self.shape)(source))
+            .sink(kafka.sink_factory(), self.sink_parallelism)
+            .commit(kafka.commit_protocol(self.step_hook.clone()))
+            .checkpoints(self.store.clone())
+            .options(self.options.clone());
+        match &self.step_hook {
+            Some(hook) => builder.step_hook(hook.clone()).build(),
+            None => builder.build(),
+        }
+    }
+}
+
+/// Connects with the first attempt that can, and builds the job for each.
+struct Attempts {
+    pipeline: Pipeline,
+    env: Env,
+    kafka: Option<KafkaJob>,
+}
+
+#[async_trait]
+impl AttemptFactory for Attempts {
+    async fn build(&mut self, _attempt: u64) -> Result<Job> {
+        let kafka = match self.kafka.take() {
+            Some(kafka) => kafka,
+            None => KafkaJob::connect(self.env.clone(), self.pipeline.config.clone()).await?,
+        };
+        self.pipeline.job(self.kafka.insert(kafka))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sharestream_base::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn barrier_and_commit_fit_into_the_transaction_timeout() {
+        for (timeout_s, commit_s) in [(30, 20), (2, 1), (900, 1), (900, 899)] {
+            let config = KafkaJobConfig {
+                transaction_timeout: std::time::Duration::from_secs(timeout_s),
+                commit_deadline: std::time::Duration::from_secs(commit_s),
+                ..KafkaJobConfig::default()
+            };
+            let options = fitting_options(&config);
+            options.validate().unwrap();
+            let longest = options.barrier_alignment_timeout + options.commit_deadline;
+            assert!(longest <= config.transaction_timeout, "{longest:?} of {timeout_s} s");
+            assert!(options.commit_deadline > config.commit_deadline, "EndTxn comes last, and has its time");
+        }
+    }
+
+    #[tokio::test]
+    async fn settings_that_cannot_be_are_a_typed_error_and_no_job_runs() {
+        let control = JobControl::new();
+        let config = KafkaJobConfig { job: "a job".to_owned(), ..KafkaJobConfig::default() };
+        let error = Pipeline::new(config).run(Env::system(), control.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        // Nobody waits for a job that never came to run.
+        assert_eq!(control.checkpoint().await.unwrap_err().kind(), ErrorKind::Closed);
+        for name in ["bootstrap", "job", "group", "topics", "sink.topic"] {
+            assert!(error.to_string().contains(name), "{name} is missing in: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pipeline_without_brokers_can_be_stopped_and_gives_up_in_the_end() {
+        let sink = crate::SinkConfig::to_topic("output");
+        let mut config = KafkaJobConfig::new("job", "group", vec!["input".to_owned()], sink);
+        config.bootstrap = vec!["127.0.0.1:1".to_owned()];
+        let env = Env::system();
+        let control = JobControl::new();
+        let run = Pipeline::new(config.clone()).run(env.clone(), control.clone());
+        let (report, ()) = tokio::join!(run, async {
+            env.clock.sleep(std::time::Duration::from_millis(50)).await;
+            control.stop();
+        });
+        assert_eq!(report.unwrap().end, sharestream_core::JobEnd::Stopped);
+        let restarts = RestartOptions::default().with_attempts_without_commit_max(1);
+        let run = Pipeline::new(config).restarts(restarts).run(env, JobControl::new());
+        assert_eq!(run.await.unwrap_err().kind(), ErrorKind::Retry);
     }
 }

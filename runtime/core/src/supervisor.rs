@@ -15,7 +15,8 @@ use crate::status::{JobControl, JobEnd, JobReport, JobState};
 /// Builds the job anew for each attempt: sources, sinks and the commit protocol are used up by one.
 #[async_trait]
 pub trait AttemptFactory: Send {
-    /// The job of attempt `attempt`, counted from 1. Errors are handled like errors of the attempt itself.
+    /// The job of attempt `attempt`, counted from 1. Errors are handled like errors of the attempt itself. Dropped when the
+    /// job is drained or stopped meanwhile.
     async fn build(&mut self, attempt: u64) -> Result<Job>;
 }
 
@@ -201,7 +202,13 @@ impl<F: AttemptFactory> Supervisor<F> {
             let commits_before = control.status().borrow().commits;
             let attempt = control.status().borrow().attempts + 1;
             control.update(|status| status.attempts = attempt);
-            let result = match self.factory.build(attempt).await {
+            let built = tokio::select! {
+                biased;
+                () = control.stop_token().cancelled() => return Ok(ended(JobEnd::Stopped, &control)),
+                () = control.drain_token().cancelled() => return Ok(ended(JobEnd::Drained, &control)),
+                built = self.factory.build(attempt) => built,
+            };
+            let result = match built {
                 Ok(job) => Box::pin(job.attempt(env.clone(), control.clone())).await,
                 Err(error) => {
                     control.recorder().failed(error.kind());
@@ -243,11 +250,16 @@ impl<F: AttemptFactory> Supervisor<F> {
                 () = env.clock.sleep(pause) => None,
             };
             if let Some(end) = end {
-                control.set_state(JobState::Ended);
-                return Ok(JobReport { end, unresolved: None, status: control.snapshot() });
+                return Ok(ended(end, &control));
             }
         }
     }
+}
+
+/// The end of a job that was told so while no attempt ran.
+fn ended(end: JobEnd, control: &JobControl) -> JobReport {
+    control.set_state(JobState::Ended);
+    JobReport { end, unresolved: None, status: control.snapshot() }
 }
 
 /// The error with its causes, on one line.

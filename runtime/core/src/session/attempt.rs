@@ -130,6 +130,11 @@ impl Attempt {
         maintained(self.source.as_mut(), &self.tools.clock, work).await
     }
 
+    /// True once it acquires nothing more: what it hands out then must not be given back.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
     /// Stops acquiring; what must not be given back is still handed out.
     pub(super) async fn stop_acquiring(&mut self, setup: &Setup) -> Result<(), Failure> {
         if self.is_stopped {

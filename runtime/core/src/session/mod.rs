@@ -373,7 +373,10 @@ impl Session {
             let context = "this source cannot give single records back: abort gives back all of them";
             return Err(Error::new(ErrorKind::InvalidInput, context));
         }
-        if attempt.source.in_flight().wants_barrier {
+        let InFlight { wants_barrier, nearest_limit, .. } = attempt.source.in_flight();
+        let is_near =
+            |near: Delivery| attempt.is_stopped() || offsets.get(near.partition, near.offset).is_some();
+        if wants_barrier || nearest_limit.is_some_and(is_near) {
             let context =
                 "a record near its delivery limit is decided, not given back: write or reject it, and commit";
             return Err(Error::new(ErrorKind::InvalidInput, context));

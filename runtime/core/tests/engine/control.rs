@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sharestream_core::async_map::AsyncMapOptions;
-use sharestream_core::{ErrorKind, JobControl, JobEnd, JobState};
+use sharestream_core::{
+    AttemptFactory, ErrorKind, Job, JobControl, JobEnd, JobState, RestartOptions, Result, Supervisor,
+};
 
 use crate::async_map::slow_map;
 use crate::fixtures::Setup;
@@ -164,4 +167,30 @@ async fn a_commit_without_end_is_indeterminate_at_its_deadline() {
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     assert!(setup.env.clock.now() - started_at < Duration::from_secs(4));
     setup.broker.assert_exactly_once();
+}
+
+/// Its brokers never answer.
+struct NeverBuilt;
+
+#[async_trait]
+impl AttemptFactory for NeverBuilt {
+    async fn build(&mut self, _attempt: u64) -> Result<Job> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_cannot_be_built_yet_ends_when_it_is_told_to() {
+    for (drains, expected) in [(true, JobEnd::Drained), (false, JobEnd::Stopped)] {
+        let setup = Setup::new(1, 1);
+        let control = JobControl::new();
+        let run =
+            Supervisor::new(NeverBuilt, RestartOptions::default()).run(setup.env.clone(), control.clone());
+        let (report, asked, ()) = tokio::join!(run, control.checkpoint(), async {
+            setup.env.clock.sleep(Duration::from_secs(1)).await;
+            if drains { control.drain() } else { control.stop() }
+        });
+        assert_eq!(report.unwrap().end, expected);
+        assert_eq!(asked.unwrap_err().kind(), ErrorKind::Closed);
+    }
 }

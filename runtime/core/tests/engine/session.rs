@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ struct Watch {
     clock: Clock,
     maintained: Arc<AtomicU32>,
     near: Arc<Mutex<Option<Delivery>>>,
+    /// Whether a record near its limit asks for a barrier.
+    wants_barrier: Arc<AtomicBool>,
 }
 
 struct LockedSource {
@@ -96,7 +98,8 @@ impl Source for LockedSource {
     fn in_flight(&self) -> InFlight {
         let nearest_limit = *self.watch.near.lock().unwrap();
         let in_flight = self.inner.in_flight();
-        let wants_barrier = nearest_limit.is_some() && in_flight.record_count > 0;
+        let is_asked = self.watch.wants_barrier.load(Ordering::SeqCst);
+        let wants_barrier = is_asked && nearest_limit.is_some() && in_flight.record_count > 0;
         InFlight { nearest_limit, wants_barrier, ..in_flight }
     }
 
@@ -121,7 +124,8 @@ const LOCK_TIME: Duration = Duration::from_millis(100);
 
 async fn open_with_locks(setup: &Setup) -> (Session, Watch) {
     let clock = setup.env.clock.clone();
-    let watch = Watch { clock, maintained: Arc::default(), near: Arc::default() };
+    let wants_barrier = Arc::new(AtomicBool::new(true));
+    let watch = Watch { clock, maintained: Arc::default(), near: Arc::default(), wants_barrier };
     let parts = Arc::new(WithLocks { inner: setup.parts(), watch: watch.clone() });
     let session = Session::builder(JobId::new("test", "0"), parts);
     (session.open(setup.env.clone()).await.unwrap(), watch)
@@ -179,6 +183,10 @@ async fn a_record_near_its_limit_is_committed_before_anything_else_and_never_giv
     };
     is_refused(session.release(&batch.rows.slice(0, 1)).await, "near its delivery limit");
     is_refused(session.abort().await, "archived by the broker");
+    // Also when nothing more comes, and no barrier is asked for because of it.
+    watch.wants_barrier.store(false, Ordering::SeqCst);
+    is_refused(session.release(&batch.rows.slice(0, 1)).await, "near its delivery limit");
+    watch.wants_barrier.store(true, Ordering::SeqCst);
     assert!(session.has_attempt());
     session.write(with_fate(&batch.rows, Fate::Output)).await.unwrap();
     session.reject(&with_fate(&batch.rows, Fate::Rejected), "refused").await.unwrap();
