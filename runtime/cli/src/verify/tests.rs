@@ -36,7 +36,8 @@ fn right() -> Facts {
         exactly_once: true,
         has_ledger: false,
         replays: 0,
-        has_dead_letter_topic: true,
+        rejects_leave_letters: true,
+        broker_dead_letters: false,
         partitions: vec![PartitionFacts {
             topic: Arc::from("flights"),
             source: source(),

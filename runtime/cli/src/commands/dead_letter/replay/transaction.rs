@@ -132,10 +132,12 @@ impl Transaction {
                 std::future::pending().await
             }
             Some(ReplayCrash::AnswerLost) => {
+                // The answer may be as fast as the notice.
                 tokio::select! {
-                    committed = self.session.commit_with(on_sent) => committed,
-                    _ = sent => return Ok(Answer::Unknown),
+                    committed = self.session.commit_with(on_sent) => committed?,
+                    _ = sent => {}
                 }
+                return Ok(Answer::Unknown);
             }
             Some(ReplayCrash::CommitSent) | None => self.session.commit_with(on_sent).await,
         };
