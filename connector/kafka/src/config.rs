@@ -501,6 +501,23 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_error_has_its_own_policy_or_that_of_all() {
+        let policies = |config: &KafkaJobConfig| RejectKind::ALL.map(|kind| config.policy(kind));
+        use BadRecords::{DeadLetter, Fail, Reject};
+        let mut config = valid();
+        assert_eq!(policies(&config), [Fail; 4]);
+        config.call_policy = Some(DeadLetter);
+        let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
+        assert_eq!(fields, ["call-policy"], "there is no topic for them");
+        config.dead_letter_topic = Some("bad".to_owned());
+        assert_eq!(config.validate(), []);
+        (config.decode_policy, config.delivery_limit_policy) = (Some(Reject), Some(Fail));
+        assert_eq!(policies(&config), [Reject, DeadLetter, DeadLetter, Fail]);
+        let written: BadRecords = serde_json::from_str("\"drop\"").unwrap();
+        assert_eq!(written, Reject, "the name that it had before");
+    }
+
+    #[test]
     fn auto_is_transactional_else_ledger_and_never_at_least_once() {
         use AckModeChoice::{AtLeastOnce, Auto, Ledger, Transactional};
         let support = |transactional: bool, ledger: bool| ModeSupport {

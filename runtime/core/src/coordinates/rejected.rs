@@ -131,3 +131,25 @@ fn texts<'a>(rejected: &'a RecordBatch, name: &str) -> Result<&'a StringArray> {
     let column = rejected.column_by_name(name).and_then(|column| column.as_string_opt::<i32>());
     column.ok_or_else(|| Error::new(ErrorKind::Bug, format!("a batch of rejected rows without its {name}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_errors_come_back_as_they_went_and_are_counted_apart() {
+        let nothing: Vec<ArrayRef> =
+            fields().iter().map(|field| arrow_array::new_empty_array(field.data_type())).collect();
+        let empty = rejected_batch(nothing.clone(), Vec::<(RejectKind, &str)>::new()).unwrap();
+        assert_eq!(reject_kinds(&empty).unwrap(), []);
+        assert!(rejected_batch(nothing, [(RejectKind::Call, "no row for it")]).is_err());
+        let mut counts = RejectCounts::default();
+        for (times, kind) in (1..).zip(RejectKind::ALL) {
+            assert_eq!(RejectKind::of_name(kind.name()), Some(kind));
+            (0..times).for_each(|_| counts.add(kind));
+        }
+        counts += counts;
+        assert_eq!(RejectKind::ALL.map(|kind| counts.of(kind)), [2, 4, 6, 8]);
+        assert_eq!(RejectKind::of_name("Decode"), None);
+    }
+}
