@@ -169,7 +169,11 @@ impl Coordinator {
                     let trace = sealed.trace.clone();
                     self.committing = Some(Committing { triggered_at, sealed_at, counts, trace });
                     let with_probe = self.probe.is_none();
-                    Assignment::Commit { sealed, predecessor: self.last_committed, with_probe }
+                    Assignment::Commit {
+                        sealed: Box::new(sealed),
+                        predecessor: self.last_committed,
+                        with_probe,
+                    }
                 }
             }
         };

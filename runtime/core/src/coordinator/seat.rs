@@ -22,7 +22,7 @@ use sharestream_base::ids::CheckpointId;
 /// A piece of work for the protocol.
 pub(crate) enum Assignment {
     Open(CheckpointId),
-    Commit { sealed: Sealed, predecessor: Option<CheckpointId>, with_probe: bool },
+    Commit { sealed: Box<Sealed>, predecessor: Option<CheckpointId>, with_probe: bool },
     Discard(CheckpointId),
 }
 
@@ -96,7 +96,7 @@ impl Seat {
                 Assignment::Discard(checkpoint) => WorkEnd::Discarded(protocol.discard(checkpoint).await),
                 Assignment::Commit { sealed, predecessor, with_probe } => {
                     let span = sealed.trace.span().clone();
-                    let commit = commit_epoch(protocol.as_mut(), sealed, predecessor, with_probe, &tools);
+                    let commit = commit_epoch(protocol.as_mut(), *sealed, predecessor, with_probe, &tools);
                     WorkEnd::Committed(commit.instrument(span).await)
                 }
             };
