@@ -338,6 +338,6 @@ fn a_dead_letter_of_ours_is_not_written_by_the_broker_as_well() {
     // The broker writes in the background: what is wrong may come a little later.
     let reads = |count: usize| (0..count).map(|_| world.values("dlq.broker"));
     assert!(reads(200).any(|kept| !kept.is_empty()), "the broker keeps something");
-    let kept = reads(20).last().unwrap();
+    let kept = reads(20).next_back().unwrap();
     assert_eq!(kept, ["nothing,0"], "the broker keeps what we do not, and nothing else");
 }

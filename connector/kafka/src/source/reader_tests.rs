@@ -18,8 +18,7 @@ use crate::group::GroupSettings;
 use crate::metadata_columns::TopicNames;
 
 fn plan(policy: BadRecords) -> RejectPlan {
-    let mut config = KafkaJobConfig::default();
-    config.bad_records = Some(policy);
+    let config = KafkaJobConfig { bad_records: Some(policy), ..KafkaJobConfig::default() };
     let nothing = std::collections::BTreeMap::new();
     RejectPlan::new(&config, &GroupSettings::of(&nothing, &nothing))
 }
