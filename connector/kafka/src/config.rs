@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sharestream_base::HostPort;
 use sharestream_client::SecuritySettings;
 use sharestream_core::commit::AckMode;
+use sharestream_core::coordinates::RejectKind;
 
 use crate::formats::{Format, OutputFormat};
 
@@ -73,8 +74,13 @@ pub struct KafkaJobConfig {
     /// (`delivery_limit_policy`); a job that dies with such a record stays down. 0 switches the protection off. Default
     /// 2 (ADR 0019). Since 0.1.
     pub delivery_reserve: u16,
-    /// What becomes of a record that was delivered too often. Default: as `bad_records`. `dead-letter` needs it for bad
-    /// records, too. Since 0.2.
+    /// What becomes of a record that does not fit the format. Default: as `bad_records`. Since 0.2.
+    pub decode_policy: Option<BadRecords>,
+    /// What becomes of a record that an operator rejects, such as an SQL expression. Default: as `bad_records`. Since 0.2.
+    pub transform_policy: Option<BadRecords>,
+    /// What becomes of a record that a call to the outside rejects. Default: as `bad_records`. Since 0.2.
+    pub call_policy: Option<BadRecords>,
+    /// What becomes of a record that was delivered too often. Default: as `bad_records`. Since 0.2.
     pub delivery_limit_policy: Option<BadRecords>,
     /// Keeps the outcome record of every transaction for ever, for tools that look at the whole history; the topic then
     /// grows without bound. Only ledger mode removes records. Default false. Since 0.2.
@@ -143,8 +149,9 @@ pub enum CompressionChoice {
 pub enum BadRecords {
     /// Written to the dead letter topic in the transaction that REJECTs it.
     DeadLetter,
-    /// REJECTed and counted, not kept.
-    Drop,
+    /// REJECTed, counted and logged, not kept.
+    #[serde(alias = "drop")]
+    Reject,
     /// The job ends with an error that names the record.
     Fail,
 }
@@ -204,6 +211,9 @@ impl Default for KafkaJobConfig {
             fetch_bytes_max: 8 << 20,
             fetch_wait: Duration::from_millis(100),
             delivery_reserve: 2,
+            decode_policy: None,
+            transform_policy: None,
+            call_policy: None,
             delivery_limit_policy: None,
             outcome_history: false,
             stage_separately: false,
@@ -318,11 +328,17 @@ impl KafkaJobConfig {
         faults.check("bad-records", !wants_dead_letters || dead_letter_topic.is_some(), || {
             "dead-letter needs dead-letter-topic".to_owned()
         });
-        let letters_at_limit = self.delivery_limit_policy == Some(BadRecords::DeadLetter);
-        let has_letters = self.bad_record_policy() == BadRecords::DeadLetter;
-        faults.check("delivery-limit-policy", !letters_at_limit || has_letters, || {
-            "dead-letter needs bad-records = dead-letter and a dead-letter-topic".to_owned()
-        });
+        for (field, policy) in [
+            ("decode-policy", self.decode_policy),
+            ("transform-policy", self.transform_policy),
+            ("call-policy", self.call_policy),
+            ("delivery-limit-policy", self.delivery_limit_policy),
+        ] {
+            let wants_letters = policy == Some(BadRecords::DeadLetter);
+            faults.check(field, !wants_letters || dead_letter_topic.is_some(), || {
+                "dead-letter needs dead-letter-topic".to_owned()
+            });
+        }
         if let (SinkKey::Column(name), true) = (&self.sink.key, dead_letter_topic.is_some()) {
             faults.check("sink.key", !name.is_empty(), || "the column has no name".to_owned());
         }
@@ -351,7 +367,7 @@ impl KafkaJobConfig {
         });
     }
 
-    /// The policy for bad records, defaults applied.
+    /// The policy for bad records of any kind that has none of its own, defaults applied.
     pub fn bad_record_policy(&self) -> BadRecords {
         match (self.bad_records, &self.dead_letter_topic) {
             (Some(policy), _) => policy,
@@ -360,9 +376,15 @@ impl KafkaJobConfig {
         }
     }
 
-    /// The policy for records that were delivered too often, defaults applied.
-    pub fn policy_at_delivery_limit(&self) -> BadRecords {
-        self.delivery_limit_policy.unwrap_or_else(|| self.bad_record_policy())
+    /// The policy for records with errors of this kind, defaults applied.
+    pub fn policy(&self, kind: RejectKind) -> BadRecords {
+        let own = match kind {
+            RejectKind::Decode => self.decode_policy,
+            RejectKind::Transform => self.transform_policy,
+            RejectKind::Call => self.call_policy,
+            RejectKind::DeliveryLimit => self.delivery_limit_policy,
+        };
+        own.unwrap_or_else(|| self.bad_record_policy())
     }
 
     /// The transactional id of one of the two alternating slots.
@@ -476,6 +498,23 @@ mod tests {
         config.bad_records = Some(BadRecords::DeadLetter);
         let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
         assert_eq!(fields, ["bootstrap", "job", "topics", "sink.topic", "bad-records", "commit-deadline"]);
+    }
+
+    #[test]
+    fn each_kind_of_error_has_its_own_policy_or_that_of_all() {
+        let policies = |config: &KafkaJobConfig| RejectKind::ALL.map(|kind| config.policy(kind));
+        use BadRecords::{DeadLetter, Fail, Reject};
+        let mut config = valid();
+        assert_eq!(policies(&config), [Fail; 4]);
+        config.call_policy = Some(DeadLetter);
+        let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
+        assert_eq!(fields, ["call-policy"], "there is no topic for them");
+        config.dead_letter_topic = Some("bad".to_owned());
+        assert_eq!(config.validate(), []);
+        (config.decode_policy, config.delivery_limit_policy) = (Some(Reject), Some(Fail));
+        assert_eq!(policies(&config), [Reject, DeadLetter, DeadLetter, Fail]);
+        let written: BadRecords = serde_json::from_str("\"drop\"").unwrap();
+        assert_eq!(written, Reject, "the name that it had before");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::Decision;
 
-use crate::config::BadRecords;
+use crate::config::{BadRecords, KafkaJobConfig};
 
 /// Kafka: `share.delivery.count.limit`.
 pub(crate) const DELIVERY_COUNT_LIMIT: &str = "share.delivery.count.limit";
@@ -74,13 +75,56 @@ impl GroupSettings {
         }
     }
 
-    /// The decision on a record that becomes a dead letter of ours. Where the broker keeps dead letters too, a REJECT
+    /// The decision on a record that cannot be processed. Where the broker keeps dead letters too, a REJECT
     /// would make it write the record a second time.
     pub(crate) fn decision_on_bad(&self, policy: BadRecords) -> Decision {
         match policy {
             BadRecords::DeadLetter if self.broker_dead_letters => Decision::Accept,
-            BadRecords::DeadLetter | BadRecords::Drop | BadRecords::Fail => Decision::Reject,
+            BadRecords::DeadLetter | BadRecords::Reject | BadRecords::Fail => Decision::Reject,
         }
+    }
+}
+
+/// What becomes of records that cannot be processed, by the kind of their error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RejectPlan {
+    decode: (BadRecords, Decision),
+    transform: (BadRecords, Decision),
+    call: (BadRecords, Decision),
+    delivery_limit: (BadRecords, Decision),
+}
+
+impl RejectPlan {
+    pub(crate) fn new(config: &KafkaJobConfig, group: &GroupSettings) -> Self {
+        let of = |kind| {
+            let policy = config.policy(kind);
+            (policy, group.decision_on_bad(policy))
+        };
+        RejectPlan {
+            decode: of(RejectKind::Decode),
+            transform: of(RejectKind::Transform),
+            call: of(RejectKind::Call),
+            delivery_limit: of(RejectKind::DeliveryLimit),
+        }
+    }
+
+    fn of(&self, kind: RejectKind) -> (BadRecords, Decision) {
+        match kind {
+            RejectKind::Decode => self.decode,
+            RejectKind::Transform => self.transform,
+            RejectKind::Call => self.call,
+            RejectKind::DeliveryLimit => self.delivery_limit,
+        }
+    }
+
+    pub(crate) fn policy(&self, kind: RejectKind) -> BadRecords {
+        self.of(kind).0
+    }
+
+    /// What is staged for such a record.
+    #[inline]
+    pub(crate) fn decision(&self, kind: RejectKind) -> Decision {
+        self.of(kind).1
     }
 }
 
@@ -161,6 +205,6 @@ mod tests {
         };
         assert_eq!(settings(false).decision_on_bad(BadRecords::DeadLetter), Decision::Reject);
         assert_eq!(settings(true).decision_on_bad(BadRecords::DeadLetter), Decision::Accept);
-        assert_eq!(settings(true).decision_on_bad(BadRecords::Drop), Decision::Reject);
+        assert_eq!(settings(true).decision_on_bad(BadRecords::Reject), Decision::Reject);
     }
 }

@@ -9,6 +9,7 @@ use arrow_schema::SchemaRef;
 use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{Client, ClientConfig, KafkaError, TopicInfo};
 use sharestream_core::commit::{AckMode, CommitProtocol, StepHook};
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::sink::SinkFactory;
 use sharestream_core::source::SourceFactory;
 
@@ -158,7 +159,7 @@ impl KafkaJob {
             delivery_limit: DeliveryLimit::new(
                 self.group.delivery_count_limit,
                 self.config.delivery_reserve,
-                self.config.policy_at_delivery_limit(),
+                self.config.policy(RejectKind::DeliveryLimit),
             ),
         };
         let transactions = Transactions::new(self.client.clone(), config, self.attempt.clone(), hook);

@@ -22,6 +22,11 @@ pub const ERROR: &str = "sharestream.error";
 pub const JOB: &str = "sharestream.job";
 /// Checkpoint whose commit made it visible; on dead letters.
 pub const CHECKPOINT: &str = "sharestream.checkpoint";
+/// Kind of the error: `decode`, `transform`, `call` or `delivery-limit`; on dead letters.
+pub const ERROR_KIND: &str = "sharestream.error-kind";
+/// How often the record was put back into its source topic: a number from 1, on records that were. It stays with the
+/// record, also when that becomes a dead letter again.
+pub const REPLAYS: &str = "sharestream.replays";
 
 /// The coordinates of one effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,9 +95,11 @@ pub(crate) fn write_source(out: &mut Vec<u8>, topic_id: &str, partition: i32, of
     }
 }
 
-/// True for the headers that this module writes.
-pub(crate) fn is_ours(key: &[u8]) -> bool {
-    [SOURCE, TOPIC, DELIVERY_COUNT, ERROR, JOB, CHECKPOINT].iter().any(|ours| ours.as_bytes() == key)
+/// True for the headers that say where an output record or dead letter comes from. [`REPLAYS`] is none of them.
+pub fn is_ours(key: &[u8]) -> bool {
+    [SOURCE, TOPIC, DELIVERY_COUNT, ERROR, ERROR_KIND, JOB, CHECKPOINT]
+        .iter()
+        .any(|ours| ours.as_bytes() == key)
 }
 
 /// A record header: key and value.

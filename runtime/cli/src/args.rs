@@ -1,6 +1,7 @@
 //! The command line: every command, flag and default that a user sees.
 
 pub(crate) mod checkpoints;
+pub(crate) mod dead_letters;
 pub(crate) mod groups;
 
 use std::path::PathBuf;
@@ -70,6 +71,9 @@ pub(crate) enum Command {
     /// List, show, check or delete the checkpoints of a job
     #[command(subcommand)]
     Checkpoint(checkpoints::CheckpointCommand),
+    /// List, show or replay dead letters
+    #[command(subcommand)]
+    DeadLetter(dead_letters::DeadLetterCommand),
 }
 
 /// What a run or a check may take from the command line instead of the job file.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use sharestream_base::ids::CheckpointId;
 
 use crate::Result;
+use crate::coordinates::RejectCounts;
 use crate::decision::Decisions;
 
 /// What a sink subtask closed with a barrier.
@@ -15,7 +16,9 @@ pub struct SinkReport {
     pub row_count: u64,
     /// Dead letters written.
     pub dead_letter_count: u64,
-    /// The offsets of those dead letters, as the decision that the commit protocol must stage for them.
+    /// Rejected rows by kind: dead letters, and those that are dropped.
+    pub reject_counts: RejectCounts,
+    /// The offsets of those rejected rows, as the decision that the commit protocol must stage for them.
     pub rejected: Decisions,
 }
 

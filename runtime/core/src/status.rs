@@ -11,6 +11,7 @@ use sharestream_base::{CancellationToken, Instant, watch};
 
 use crate::ErrorKind;
 use crate::commit::AckMode;
+use crate::coordinates::RejectCounts;
 use crate::coordinator::CheckpointRequests;
 use crate::error::{Error, Result};
 use crate::metrics::{JobMetrics, Recorder};
@@ -121,6 +122,8 @@ pub struct JobStatus {
     pub rows_out: u64,
     /// Committed dead letters.
     pub dead_letters: u64,
+    /// Committed rejected rows by kind of error: dead letters, and those that the policy drops.
+    pub rejected: RejectCounts,
     /// Committed rows that operators dropped with no effect.
     pub filtered: u64,
     /// Bytes of the state of all operators, in memory, at the last commit.

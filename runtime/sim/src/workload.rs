@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{ArrayRef, BooleanArray, Int32Array, RecordBatch, UInt64Array};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take_record_batch;
@@ -92,9 +92,9 @@ impl Operator for ByFate {
         let is_refused = ids.values().iter().map(|id| Some(Fate::of(*id) == Fate::Refused));
         let refused = filter_record_batch(&batch, &BooleanArray::from_iter(is_refused)).map_err(failed)?;
         let user = coordinates::user_column_count(&batch.schema());
-        let mut columns: Vec<ArrayRef> = refused.columns()[user..].to_vec();
-        columns.push(Arc::new(StringArray::from_iter_values(vec!["refused"; refused.num_rows()])));
-        let rejected = RecordBatch::try_new(coordinates::rejected_schema(), columns).map_err(failed)?;
+        let columns: Vec<ArrayRef> = refused.columns()[user..].to_vec();
+        let errors = vec![(coordinates::RejectKind::Transform, "refused"); refused.num_rows()];
+        let rejected = coordinates::rejected_batch(columns, errors).map_err(failed)?;
 
         let (mut indices, mut ordinals) = (Vec::new(), Vec::new());
         for (index, id) in ids.values().iter().enumerate() {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::{ArrayBuilder, BooleanBuilder};
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::ArrowError;
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::FilterBuilder;
@@ -15,6 +15,7 @@ use arrow_select::take::take;
 use datafusion_common::DataFusionError;
 use datafusion_common::cast::as_boolean_array;
 use datafusion_physical_expr::PhysicalExpr;
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::operator::{Operator, OperatorOutput};
 use sharestream_core::{Error, ErrorKind, Result, coordinates};
 
@@ -131,7 +132,7 @@ fn matching_rows(
     Ok((mask.finish(), evaluated.failed))
 }
 
-/// The failed rows as a rejected batch: the hidden columns, which `batch` ends with, and the error.
+/// The failed rows as a rejected batch: the hidden columns, which `batch` ends with, and the errors.
 fn rejected_rows(batch: &RecordBatch, failed: &[FailedRow]) -> Result<Option<RecordBatch>> {
     if failed.is_empty() {
         return Ok(None);
@@ -140,9 +141,9 @@ fn rejected_rows(batch: &RecordBatch, failed: &[FailedRow]) -> Result<Option<Rec
     let indexes = UInt32Array::from(failed.iter().map(row).collect::<Result<Vec<_>>>()?);
     let hidden = batch.num_columns() - coordinates::COLUMNS.len();
     let columns = batch.columns()[hidden..].iter().map(|column| take(column, &indexes, None));
-    let mut columns = columns.collect::<Result<Vec<_>, _>>().map_err(defect)?;
-    columns.push(Arc::new(failed.iter().map(|failed| Some(failed.error.as_str())).collect::<StringArray>()));
-    RecordBatch::try_new(coordinates::rejected_schema(), columns).map(Some).map_err(defect)
+    let columns = columns.collect::<Result<Vec<_>, _>>().map_err(defect)?;
+    let errors = failed.iter().map(|failed| (RejectKind::Transform, failed.error.as_str()));
+    coordinates::rejected_batch(columns, errors).map(Some).map_err(defect)
 }
 
 fn slice(batch: &RecordBatch, rows: Range<usize>) -> RecordBatch {

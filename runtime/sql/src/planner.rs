@@ -178,7 +178,7 @@ fn needed_columns(list: &[Expr], columns: &DFSchema) -> Result<(Vec<usize>, DFSc
 }
 
 fn check_output_name(name: &str) -> Result<(), Failure> {
-    if coordinates::COLUMNS.contains(&name) || name == coordinates::ERROR {
+    if coordinates::is_reserved(name) {
         let plain = name.trim_start_matches('_');
         return Err(Failure::Ours(
             SqlError::new(format!("an output column cannot be named '{name}': that is a hidden column"))

@@ -85,5 +85,8 @@ fn no_row_is_in_two_outputs() {
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), count);
-    assert_eq!(output.rejected.unwrap().num_columns(), coordinates::COLUMNS.len() + 1);
+    let rejected = output.rejected.unwrap();
+    assert_eq!(rejected.schema(), coordinates::rejected_schema());
+    let kinds = coordinates::reject_kinds(&rejected).unwrap();
+    assert!(kinds.iter().all(|kind| *kind == coordinates::RejectKind::Transform), "{kinds:?}");
 }

@@ -191,7 +191,7 @@ impl Format {
             let name = &column.name;
             if name.is_empty() {
                 faults.push(format!("column {} has no name", index + 1));
-            } else if coordinates::COLUMNS.contains(&name.as_str()) || name == coordinates::ERROR {
+            } else if coordinates::is_reserved(name.as_str()) {
                 faults.push(format!("column '{name}' has the name of a hidden column"));
             } else if columns[..index].iter().any(|earlier| earlier.name == *name) {
                 faults.push(format!("column '{name}' is named twice"));

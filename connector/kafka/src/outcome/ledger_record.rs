@@ -20,6 +20,11 @@ pub(super) fn is_of_ledger(key: &[u8]) -> bool {
     key.starts_with(FLOOR_KEY.as_bytes()) || key.starts_with(GENERATION_KEY.as_bytes())
 }
 
+/// True for the key of a replay generation.
+pub(super) fn is_generation(key: &[u8]) -> bool {
+    key.starts_with(GENERATION_KEY.as_bytes())
+}
+
 /// How often a group was reset: claims and floors count only in the generation in which they were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -13,7 +13,7 @@ use sharestream_wire::murmur2::partition_for_key;
 use sharestream_wire::records::control::{self, ControlMarker};
 use sharestream_wire::records::{RawBatch, RecordView};
 
-use super::ledger_record::is_of_ledger;
+use super::ledger_record::{is_generation, is_of_ledger};
 use super::near_limit_record::{NearLimitRange, Noted};
 use super::record::{LogEntry, ModeRecord, OutcomeRecord, OwnerRecord};
 use crate::error::{client_error, wire_error};
@@ -143,8 +143,10 @@ impl OutcomeLog {
             return Ok(());
         }
         if is_of_ledger(key) {
-            if let LogEntry::Generation(begun) =
-                LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))?
+            // Floors are of no use to recovery, and not decoded: it need not understand those of a later version.
+            if is_generation(key)
+                && let LogEntry::Generation(begun) =
+                    LogEntry::decode(key, value).map_err(|error| corrupt(error.to_string()))?
             {
                 // A reset: deliveries are counted anew.
                 self.near_limit.retain(|_, noted| noted.record.group != begun.group);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use sharestream_client::{BatchWriter, Client, TopicInfo, WriterConfig};
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::sink::{Router, Sink, SinkFactory};
 use sharestream_wire::records::Compression;
 
@@ -18,7 +19,7 @@ use crate::attempt::Attempt;
 use crate::config::{BadRecords, CompressionChoice, KafkaJobConfig};
 use crate::error::invalid_input;
 use crate::formats::RowEncoder;
-use crate::group::GroupSettings;
+use crate::group::{GroupSettings, RejectPlan};
 
 /// The sink of a job: one output topic, one dead letter topic.
 #[derive(Debug)]
@@ -70,11 +71,13 @@ impl SinkFactory for KafkaSinkFactory {
             },
             ..WriterConfig::default()
         };
-        let bad_records = self.config.bad_record_policy();
+        let plan = RejectPlan::new(&self.config, &self.group);
+        let keeps_letters =
+            RejectKind::ALL.into_iter().any(|kind| plan.policy(kind) == BadRecords::DeadLetter);
         let dead_letters = self
             .dead_letters
             .as_ref()
-            .filter(|_| bad_records == BadRecords::DeadLetter)
+            .filter(|_| keeps_letters)
             .map(|topic| owned_topic(topic, subtask, subtask_count));
         if let Some(topic) = dead_letters.as_ref().filter(|topic| topic.owned.is_empty()) {
             // Two writers on one partition would spoil each other's sequence numbers.
@@ -91,9 +94,7 @@ impl SinkFactory for KafkaSinkFactory {
             config.key.clone(),
             format!("{}/{}", self.config.job, self.config.instance),
         );
-        let on_bad = self.group.decision_on_bad(bad_records);
-        let sink =
-            KafkaSink::new(self.attempt.clone(), record_writer, config.format.clone(), bad_records, on_bad);
+        let sink = KafkaSink::new(self.attempt.clone(), record_writer, config.format.clone(), plan);
         Ok(Box::new(sink))
     }
 

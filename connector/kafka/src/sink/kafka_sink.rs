@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use async_trait::async_trait;
 use sharestream_base::ids::CheckpointId;
-use sharestream_core::decision::{DecidedRange, Decision};
+use sharestream_core::decision::DecidedRange;
 use sharestream_core::sink::{Sink, SinkReport};
 
 use super::writer::RecordWriter;
@@ -14,7 +14,8 @@ use crate::attempt::Attempt;
 use crate::config::BadRecords;
 use crate::error::{bug, invalid_input};
 use crate::formats::{OutputFormat, RowEncoder};
-use sharestream_core::coordinates::{Coordinates, errors};
+use crate::group::RejectPlan;
+use sharestream_core::coordinates::{Coordinates, RejectKind, errors, reject_kinds};
 
 /// Writes into the transaction of the open epoch, under the identity that the commit protocol publishes.
 pub(super) struct KafkaSink {
@@ -22,9 +23,8 @@ pub(super) struct KafkaSink {
     writer: RecordWriter,
     format: OutputFormat,
     encoder: Option<RowEncoder>,
-    bad_records: BadRecords,
-    /// The decision on a record that cannot be processed.
-    on_bad: Decision,
+    /// What becomes of records that cannot be processed.
+    plan: RejectPlan,
     /// Epoch whose identity the writer has.
     writing: Option<CheckpointId>,
     report: SinkReport,
@@ -35,11 +35,10 @@ impl KafkaSink {
         attempt: Arc<Attempt>,
         writer: RecordWriter,
         format: OutputFormat,
-        bad_records: BadRecords,
-        on_bad: Decision,
+        plan: RejectPlan,
     ) -> Self {
         let report = SinkReport::default();
-        KafkaSink { attempt, writer, format, encoder: None, bad_records, on_bad, writing: None, report }
+        KafkaSink { attempt, writer, format, encoder: None, plan, writing: None, report }
     }
 
     /// Takes the identity of the epoch; waits until its transaction is open.
@@ -52,16 +51,33 @@ impl KafkaSink {
         Ok(())
     }
 
-    /// Fails with the first record of `rejected`, where the user wants that.
-    fn fail_on(&self, rejected: &RecordBatch) -> Result<()> {
+    /// Which rows of `rejected` become dead letters. Fails with the first record whose policy that is.
+    fn letters(&self, rejected: &RecordBatch, kinds: &[RejectKind]) -> Result<Vec<usize>> {
         let hidden = Coordinates::behind(rejected, 0)?;
-        let error = errors(rejected)?.value(0);
-        let (topic, partition) = (hidden.topics.text(0), hidden.partitions.value(0));
-        let offset = hidden.offsets.value(0);
-        Err(invalid_input(format!(
-            "record {topic}/{partition}/{offset} cannot be processed: {error}; name a dead letter topic, or set \
-             bad-records to drop, to go on past such records"
-        )))
+        let errors = errors(rejected)?;
+        let mut letters = Vec::new();
+        for (row, kind) in kinds.iter().copied().enumerate() {
+            let (topic, partition) = (hidden.topics.text(row), hidden.partitions.value(row));
+            let (offset, error) = (hidden.offsets.value(row), errors.value(row));
+            match self.plan.policy(kind) {
+                BadRecords::DeadLetter => letters.push(row),
+                BadRecords::Reject => {
+                    tracing::warn!(
+                        kind = kind.name(),
+                        error,
+                        "record {topic}/{partition}/{offset} is rejected and not kept"
+                    );
+                }
+                BadRecords::Fail => {
+                    let kind = kind.name();
+                    return Err(invalid_input(format!(
+                        "record {topic}/{partition}/{offset} cannot be processed: {error}; name a dead letter topic, or \
+                         let errors of kind {kind} be rejected, to go on past such records"
+                    )));
+                }
+            }
+        }
+        Ok(letters)
     }
 }
 
@@ -88,19 +104,18 @@ impl Sink for KafkaSink {
         if rejected.num_rows() == 0 {
             return Ok(());
         }
-        match self.bad_records {
-            BadRecords::Fail => return self.fail_on(&rejected),
-            BadRecords::Drop => {}
-            BadRecords::DeadLetter => {
-                self.enter(checkpoint).await?;
-                self.writer.write_dead_letters(checkpoint, &rejected).await?;
-                self.report.dead_letter_count += rejected.num_rows() as u64;
-            }
+        let kinds = reject_kinds(&rejected)?;
+        let letters = self.letters(&rejected, &kinds)?;
+        if !letters.is_empty() {
+            self.enter(checkpoint).await?;
+            self.writer.write_dead_letters(checkpoint, &rejected, &kinds, &letters).await?;
+            self.report.dead_letter_count += letters.len() as u64;
         }
         let hidden = Coordinates::behind(&rejected, 0)?;
-        for row in 0..rejected.num_rows() {
+        for (row, kind) in kinds.into_iter().enumerate() {
+            self.report.reject_counts.add(kind);
             let (partition, offset) = hidden.source(row)?;
-            let range = DecidedRange { first: offset, last: offset, decision: self.on_bad };
+            let range = DecidedRange { first: offset, last: offset, decision: self.plan.decision(kind) };
             self.report.rejected.set(partition, range);
         }
         Ok(())

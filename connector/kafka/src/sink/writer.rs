@@ -13,7 +13,7 @@ use crate::config::SinkKey;
 use crate::error::{arrow_error, bug, client_error, invalid_input};
 use crate::formats::RowEncoder;
 use crate::provenance::{self, Header};
-use sharestream_core::coordinates::{Coordinates, bytes, errors};
+use sharestream_core::coordinates::{Coordinates, RejectKind, bytes, errors};
 
 /// Buffered bytes that are sent when nothing more comes for the moment. Fewer wait for the barrier: at low rates the
 /// brokers would get a request for each handful of records, and nothing becomes visible earlier by it.
@@ -127,11 +127,13 @@ impl RecordWriter {
         Ok(())
     }
 
-    /// Writes every row of `rejected` as a dead letter: the record as it was, and why it is here.
+    /// Writes these rows of `rejected`, whose kinds are `kinds`, as dead letters: the record as it was, and why it is here.
     pub(super) async fn write_dead_letters(
         &mut self,
         checkpoint: CheckpointId,
         rejected: &RecordBatch,
+        kinds: &[RejectKind],
+        rows: &[usize],
     ) -> Result<()> {
         let Some(topic) = &mut self.dead_letters else {
             return Err(invalid_input("there is no dead letter topic"));
@@ -139,7 +141,7 @@ impl RecordWriter {
         let hidden = Coordinates::behind(rejected, 0)?;
         let errors = errors(rejected)?;
         let checkpoint = checkpoint.to_string();
-        for row in 0..rejected.num_rows() {
+        for row in rows.iter().copied() {
             self.source.clear();
             let (partition, offset) = (hidden.partitions.value(row), hidden.offsets.value(row));
             let topic_id = hidden.topic_ids.text(row);
@@ -157,11 +159,14 @@ impl RecordWriter {
                 // A dead letter that is replayed and dies again carries the headers of its last death only.
                 headers.retain(|(key, _)| !provenance::is_ours(key));
             }
-            let ours: [(&str, &[u8]); 6] = [
+            let kind =
+                kinds.get(row).copied().ok_or_else(|| bug("a rejected row without its kind".to_owned()))?;
+            let ours: [(&str, &[u8]); 7] = [
                 (provenance::SOURCE, &self.source),
                 (provenance::TOPIC, hidden.topics.text(row).as_bytes()),
                 (provenance::DELIVERY_COUNT, delivery_count.as_bytes()),
                 (provenance::ERROR, errors.value(row).as_bytes()),
+                (provenance::ERROR_KIND, kind.name().as_bytes()),
                 (provenance::JOB, self.job.as_bytes()),
                 (provenance::CHECKPOINT, checkpoint.as_bytes()),
             ];

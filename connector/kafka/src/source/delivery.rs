@@ -120,7 +120,7 @@ mod tests {
             (5, 0, "uuuuuu"),
         ] {
             assert_eq!(table(limit, reserve, BadRecords::DeadLetter), expected, "{limit} {reserve}");
-            assert_eq!(table(limit, reserve, BadRecords::Drop), expected, "{limit} {reserve}");
+            assert_eq!(table(limit, reserve, BadRecords::Reject), expected, "{limit} {reserve}");
         }
     }
 

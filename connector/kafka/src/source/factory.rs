@@ -6,6 +6,7 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use sharestream_client::{AcquireMode, Client, ShareConsumer, ShareConsumerConfig, TopicInfo};
 use sharestream_core::commit::AckMode;
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::source::{Source, SourceFactory};
 
 use super::delivery::DeliveryLimit;
@@ -20,7 +21,7 @@ use crate::attempt::Attempt;
 use crate::commit::OutcomeTopic;
 use crate::config::KafkaJobConfig;
 use crate::error::client_error;
-use crate::group::GroupSettings;
+use crate::group::{GroupSettings, RejectPlan};
 use crate::ledger::LedgerTail;
 use crate::metadata_columns::TopicNames;
 
@@ -40,7 +41,7 @@ pub(crate) struct ShareSourceFactory {
 
 impl ShareSourceFactory {
     fn delivery_limit(&self) -> DeliveryLimit {
-        let policy = self.config.policy_at_delivery_limit();
+        let policy = self.config.policy(RejectKind::DeliveryLimit);
         DeliveryLimit::new(self.group.delivery_count_limit, self.config.delivery_reserve, policy)
     }
 }
@@ -70,8 +71,8 @@ impl SourceFactory for ShareSourceFactory {
         consumer.fetch_singly(self.attempt.is_restarted() && delivery_limit.protects());
         let names = TopicNames::new(self.topics.iter().map(|topic| (&*topic.name, topic.topic_id)));
         let rows = RowsBuilder::new(&self.config.format, names);
-        let on_bad = self.group.decision_on_bad(self.config.bad_record_policy());
-        let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, on_bad);
+        let plan = RejectPlan::new(&self.config, &self.group);
+        let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, plan);
         let ledger = self.tail.is_started().then(|| LedgerFilter::new(self.tail.clone()));
         let parts = SourceParts {
             reader,

@@ -6,6 +6,7 @@ use arrow_array::RecordBatch;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::Offset;
 use sharestream_client::{AcquiredPartition, ShareRecords};
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
 use sharestream_wire::records::{RawBatch, RecordView};
 
@@ -14,6 +15,7 @@ use super::offsets::AcquiredCursor;
 use super::rows::{FinishedRows, RowsBuilder};
 use crate::config::BadRecords;
 use crate::error::{arrow_error, bug, invalid_input, wire_error};
+use crate::group::RejectPlan;
 use crate::metadata_columns::{RecordBytes, RecordCoordinates};
 use crate::{Error, Result};
 
@@ -36,7 +38,7 @@ pub(super) struct Reader {
     rows_max: usize,
     delivery_limit: DeliveryLimit,
     /// The decision on a record that cannot be processed.
-    on_bad: Decision,
+    plan: RejectPlan,
     /// Of the chunk under construction.
     treatment: Treatment,
     decided: Vec<(SourcePartition, DecidedRange)>,
@@ -53,13 +55,13 @@ impl Reader {
         rows: RowsBuilder,
         rows_max: usize,
         delivery_limit: DeliveryLimit,
-        on_bad: Decision,
+        plan: RejectPlan,
     ) -> Self {
         Reader {
             rows,
             rows_max,
             delivery_limit,
-            on_bad,
+            plan,
             treatment: Treatment::Usual,
             decided: Vec::new(),
             record_count: 0,
@@ -164,16 +166,16 @@ impl Reader {
             (Treatment::Usual | Treatment::Alone, _) => {
                 match self.rows.push(topic_number, &coordinates, &bytes) {
                     Ok(()) => Decision::Accept,
-                    Err(_bad_record) => self.on_bad,
+                    Err(_bad_record) => self.plan.decision(RejectKind::Decode),
                 }
             }
-            (Treatment::GiveUp, BadRecords::DeadLetter) => {
+            (Treatment::GiveUp, BadRecords::DeadLetter | BadRecords::Reject) => {
+                let kind = RejectKind::DeliveryLimit;
                 let reason = self.delivery_limit.reason(delivery_count);
-                self.rows.push_rejected(topic_number, &coordinates, &bytes, reason);
+                self.rows.push_rejected(topic_number, &coordinates, &bytes, (kind, reason));
                 self.given_up_count += 1;
-                self.on_bad
+                self.plan.decision(kind)
             }
-            (Treatment::GiveUp, BadRecords::Drop) => Decision::Reject,
             (Treatment::GiveUp, BadRecords::Fail) => {
                 return Err(too_often(source, offset, delivery_count, self.delivery_limit));
             }
@@ -220,7 +222,7 @@ fn too_often(
 ) -> Error {
     invalid_input(format!(
         "partition {} offset {offset} has been delivered {delivery_count} times of at most {} and was not decided; name a \
-         dead letter topic, set delivery-limit-policy to drop, or raise share.delivery.count.limit of the group, to go on \
+         dead letter topic, let errors of kind delivery-limit be rejected, or raise share.delivery.count.limit of the group, to go on \
          past such records",
         source.partition,
         delivery_limit.limit()

@@ -12,14 +12,27 @@ use sharestream_wire::records::control::{self, ControlMarker, MarkerMeta};
 use sharestream_wire::records::{BatchBuilder, BatchMeta, split};
 
 use super::*;
+use crate::config::KafkaJobConfig;
 use crate::formats::{Column, ColumnType, CsvFormat, Format};
+use crate::group::GroupSettings;
 use crate::metadata_columns::TopicNames;
+
+fn plan(policy: BadRecords) -> RejectPlan {
+    let config = KafkaJobConfig { bad_records: Some(policy), ..KafkaJobConfig::default() };
+    let nothing = std::collections::BTreeMap::new();
+    RejectPlan::new(&config, &GroupSettings::of(&nothing, &nothing))
+}
 
 fn reader(rows_max: usize) -> Reader {
     let format =
         Format::Csv(CsvFormat { columns: vec![Column::new("n", ColumnType::Int64)], ..CsvFormat::default() });
     let rows = RowsBuilder::new(&format, TopicNames::new([("t", TopicId::default())]));
-    Reader::new(rows, rows_max, DeliveryLimit::new(5, 2, BadRecords::DeadLetter), Decision::Reject)
+    Reader::new(
+        rows,
+        rows_max,
+        DeliveryLimit::new(5, 2, BadRecords::DeadLetter),
+        plan(BadRecords::DeadLetter),
+    )
 }
 
 /// A batch of these values at `base_offset`.
@@ -82,7 +95,7 @@ fn only_acquired_records_are_handed_on_and_every_acquired_offset_is_decided() {
     let mut chunks = VecDeque::new();
     let mut reader = reader(100);
     reader.read(&records, &mut chunks).unwrap();
-    assert_eq!(reader.given_up_count(), 1);
+    assert_eq!(reader.given_up_count(), 0, "a record that does not decode is not given up");
     let chunk = chunks.pop_front().unwrap();
     assert!(chunks.is_empty());
     assert_eq!(offsets(&chunk.rows), [1, 3, 7, 8]);
@@ -142,7 +155,9 @@ fn records_near_their_limit_are_in_chunks_of_their_own_and_those_given_up_are_no
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let records = polled(&[batch(0, &values), marker(9)], &[(0, 1, 1), (2, 3, 3), (4, 6, 4), (7, 9, 2)]);
     let mut chunks = VecDeque::new();
-    reader(100).read(&records, &mut chunks).unwrap();
+    let mut reader = reader(100);
+    reader.read(&records, &mut chunks).unwrap();
+    assert_eq!(reader.given_up_count(), 3);
     let read: Vec<_> = chunks
         .iter()
         .map(|chunk| (chunk.treatment, offsets(&chunk.rows), offsets(&chunk.rejected), decided(chunk)))
@@ -165,13 +180,15 @@ fn what_becomes_of_a_record_that_was_delivered_too_often_is_the_users_choice() {
     let read = |policy| {
         let format = Format::Raw;
         let rows = RowsBuilder::new(&format, TopicNames::new([("t", TopicId::default())]));
-        let mut reader = Reader::new(rows, 10, DeliveryLimit::new(5, 2, policy), Decision::Reject);
+        let mut reader = Reader::new(rows, 10, DeliveryLimit::new(5, 2, policy), plan(policy));
         let mut chunks = VecDeque::new();
         let result = reader.read(&polled(&[batch(0, &["0"])], &[(0, 0, 4)]), &mut chunks);
         result.map(|()| chunks.pop_front().unwrap())
     };
-    let dropped = read(BadRecords::Drop).unwrap();
-    assert!(dropped.rows.is_none() && dropped.rejected.is_none());
+    let dropped = read(BadRecords::Reject).unwrap();
+    assert!(dropped.rows.is_none());
+    let kinds = coordinates::reject_kinds(&dropped.rejected.clone().unwrap()).unwrap();
+    assert_eq!(kinds, [RejectKind::DeliveryLimit], "the sink counts it");
     assert_eq!(decided(&dropped), [(0, 0, Decision::Reject)]);
     let error = read(BadRecords::Fail).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);

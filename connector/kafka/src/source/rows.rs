@@ -1,11 +1,9 @@
 //! Records to batches: what a source hands on, and what `verify` recomputes.
 
-use std::sync::Arc;
-
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use bytes::Bytes;
-use sharestream_core::coordinates;
+use sharestream_core::coordinates::{self, RejectKind};
 
 use crate::formats::{Format, RowDecoder, RowError};
 use crate::metadata_columns::{Blocks, CoordinateColumns, RecordBytes, RecordCoordinates, TopicNames};
@@ -31,12 +29,11 @@ use crate::metadata_columns::{Blocks, CoordinateColumns, RecordBytes, RecordCoor
 pub struct RowsBuilder {
     decoder: RowDecoder,
     schema: SchemaRef,
-    rejected_schema: SchemaRef,
     topics: TopicNames,
     blocks: Blocks,
     accepted: CoordinateColumns,
     rejected: CoordinateColumns,
-    errors: Vec<String>,
+    errors: Vec<(RejectKind, String)>,
 }
 
 /// What a [`RowsBuilder`] made; `None` where there is no row.
@@ -54,7 +51,6 @@ impl RowsBuilder {
         RowsBuilder {
             decoder: RowDecoder::new(format),
             schema: format.schema(),
-            rejected_schema: coordinates::rejected_schema(),
             topics,
             blocks: Blocks::default(),
             accepted: CoordinateColumns::new(),
@@ -82,7 +78,7 @@ impl RowsBuilder {
                 Ok(())
             }
             Err(error) => {
-                self.push_rejected(topic, coordinates, bytes, error.to_string());
+                self.push_rejected(topic, coordinates, bytes, (RejectKind::Decode, error.to_string()));
                 Err(error)
             }
         }
@@ -94,7 +90,7 @@ impl RowsBuilder {
         topic: i16,
         coordinates: &RecordCoordinates,
         bytes: &RecordBytes<'_>,
-        error: String,
+        error: (RejectKind, String),
     ) {
         self.rejected.push(&mut self.blocks, topic, coordinates, bytes);
         self.errors.push(error);
@@ -121,10 +117,9 @@ impl RowsBuilder {
             finished.rows = Some(RecordBatch::try_new(self.schema.clone(), columns)?);
         }
         if self.rejected.len() > 0 {
-            let mut columns = self.rejected.finish(&self.topics, &buffers)?;
-            let errors: ArrayRef = Arc::new(StringArray::from(std::mem::take(&mut self.errors)));
-            columns.push(errors);
-            finished.rejected = Some(RecordBatch::try_new(self.rejected_schema.clone(), columns)?);
+            let columns = self.rejected.finish(&self.topics, &buffers)?;
+            let errors = std::mem::take(&mut self.errors);
+            finished.rejected = Some(coordinates::rejected_batch(columns, errors)?);
         }
         Ok(finished)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod broker;
 mod caught_up;
 pub(crate) mod checkpoint;
+pub(crate) mod dead_letter;
 pub(crate) mod group;
 pub(crate) mod produce;
 pub(crate) mod read;

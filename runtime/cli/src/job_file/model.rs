@@ -7,6 +7,7 @@ use std::time::Duration;
 use sharestream_base::HostPort;
 use sharestream_checkpoints::StoreLocation;
 use sharestream_client::SecuritySettings;
+use sharestream_kafka::BadRecords;
 use sharestream_kafka::formats::{Format, OutputFormat};
 
 use super::http::HttpStage;
@@ -34,6 +35,8 @@ pub(crate) struct JobFile {
     pub(crate) sink: SinkSettings,
     /// Topic for records that cannot be processed; `None` stops the job at the first one.
     pub(crate) dead_letter_topic: Option<String>,
+    /// What becomes of records that cannot be processed.
+    pub(crate) errors: ErrorPolicies,
     /// When and where checkpoints are kept.
     pub(crate) checkpoint: CheckpointSettings,
     /// How records are acknowledged.
@@ -94,6 +97,20 @@ pub(crate) struct SinkSettings {
     pub(crate) parallelism: usize,
     /// Partitions of the output (and dead letter) topic when the job has to create it.
     pub(crate) partitions: Option<i32>,
+}
+
+/// The `[errors]` section: a policy for each kind of error. `None`: dead letters where there is a topic for them, else
+/// the job ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ErrorPolicies {
+    /// A record that does not fit the format.
+    pub(crate) decode: Option<BadRecords>,
+    /// A row that an SQL expression or another operator rejects.
+    pub(crate) transform: Option<BadRecords>,
+    /// A row that a call to the outside rejects.
+    pub(crate) call: Option<BadRecords>,
+    /// A record that was delivered so often that a further delivery could be its last.
+    pub(crate) delivery_limit: Option<BadRecords>,
 }
 
 /// The `[checkpoint]` section.

@@ -9,6 +9,7 @@ use sharestream_client::SecuritySettings;
 use sharestream_kafka::formats::{Column, CsvFormat, CsvOutput, Format, JsonFormat, OutputFormat};
 
 use super::columns;
+use super::errors;
 use super::group_config;
 use super::http;
 use super::model::{
@@ -48,6 +49,8 @@ struct Named {
     sink_topic: Option<At<String>>,
     sink_key: Option<At<String>>,
     dead_letter_topic: Option<At<String>>,
+    /// A policy that needs it.
+    wants_letters: Option<Range<usize>>,
     transform: Option<Range<usize>>,
     /// Calls add columns that only the planner knows.
     has_calls: bool,
@@ -77,6 +80,9 @@ pub(crate) fn read(
     if let Some(section) = file.section("dead_letter", problems) {
         read_dead_letter(section, &mut named, problems);
     }
+    let errors = file.section("errors", problems).map(|section| errors::read(section, problems));
+    let (errors, wants_letters) = errors.unwrap_or_default();
+    named.wants_letters = wants_letters;
     let checkpoint = file.section("checkpoint", problems);
     let checkpoint = read_checkpoint(checkpoint, path, &mut named, problems);
     let ack = file.section("ack", problems);
@@ -96,6 +102,7 @@ pub(crate) fn read(
         http: http?,
         sink: sink?,
         dead_letter_topic: named.dead_letter_topic.map(|topic| topic.value),
+        errors,
         checkpoint: checkpoint?,
         ack_mode: ack.0,
         outcome_topic: ack.1,
@@ -447,6 +454,10 @@ fn check(named: &Named, problems: &mut Problems) {
                 "dead letters keep the record as it came; use a topic of their own",
             );
         }
+    }
+    if let (Some(policy), None) = (&named.wants_letters, &named.dead_letter_topic) {
+        let help = "add [dead_letter] with its topic, or use reject or fail";
+        problems.add_with_help(policy, "there is no dead letter topic for it", help);
     }
     if let (Some(interval), Some(lock)) = (&named.interval, &named.lock_duration_ms)
         && let Ok(lock_ms) = lock.value.parse::<u64>()

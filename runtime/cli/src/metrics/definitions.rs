@@ -102,6 +102,9 @@ metrics! {
         "Rows that operators of committed checkpoints dropped with no effect";
     DeadLettered: "sharestream_records_dead_lettered_total", Counter, Records, [],
         "Records written to the dead letter topic by committed checkpoints";
+    Rejected: "sharestream_records_rejected_total", Counter, Records, ["kind"],
+        "Rows that committed checkpoints rejected, as dead letters or without, by kind of error: decode, transform, \
+         call, delivery-limit";
     OpenRecords: "sharestream_open_checkpoint_records", Gauge, Records, [],
         "Records handed on since the last barrier: what the next checkpoint will hold so far";
 

@@ -23,6 +23,8 @@ fn facts() -> Facts {
     (status.in_flight, status.attempts, status.visible_failures) = (105, 106, 107);
     (status.already_decided, status.dropped_below_floor) = (108, 109);
     status.checkpoint = Some(CheckpointId(110));
+    let rejected = &mut status.rejected;
+    (rejected.decode, rejected.transform, rejected.call, rejected.delivery_limit) = (130, 131, 132, 133);
     (status.state_bytes, status.state_written_bytes, status.state_compacted_bytes) = (112, 128, 129);
     let metrics = &mut facts.metrics;
     (metrics.fenced, metrics.decided_offsets) = (111, 113);

@@ -1,5 +1,6 @@
 //! What each metric says now.
 
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::source::PartitionLoad;
 use sharestream_core::{Histogram, JobMetrics, JobStatus};
 
@@ -51,6 +52,9 @@ pub(crate) fn samples(metric: Metric, facts: &Facts) -> Vec<Sample<'_>> {
         Metric::RecordsOut => counter(status.rows_out),
         Metric::Filtered => counter(status.filtered),
         Metric::DeadLettered => counter(status.dead_letters),
+        Metric::Rejected => {
+            by_word(RejectKind::ALL.into_iter().map(|kind| (kind.name(), status.rejected.of(kind))))
+        }
         Metric::OpenRecords => gauge(status.in_flight as f64),
         Metric::InFlight => loads(&metrics.partitions, |load| load.in_flight as f64),
         Metric::WindowUse => loads(&metrics.partitions, |load| load.window_fill),

@@ -29,6 +29,13 @@ struct Fate {
     dead_letters: u32,
 }
 
+impl Fate {
+    /// A dead letter that was accepted at the broker, so that the broker keeps none of its own, and nothing else.
+    fn is_accepted_letter(&self) -> bool {
+        self.dead_letters > 0 && self.outputs == 0 && self.accepted
+    }
+}
+
 /// Offsets `base..base + fates.len()` of one partition.
 struct Window<'a> {
     facts: &'a PartitionFacts,
@@ -84,7 +91,7 @@ pub(crate) fn check(facts: &Facts) -> Report {
         apply_claims(&mut window, claims, facts.exactly_once, &mut report);
         apply_effects(&mut window, outputs, (Kind::Output, facts.replays), &mut report);
         apply_effects(&mut window, dead_letters, (Kind::DeadLetter, facts.replays), &mut report);
-        decide_below_floor(&mut window, facts.has_dead_letter_topic, &mut report);
+        decide_below_floor(&mut window, &mut report);
         judge(&window, facts, &mut report);
     }
     note_strangers(facts, &mut report);
@@ -217,7 +224,7 @@ fn apply_effects(
 }
 
 /// Below the floor every offset is decided, and its claim may have been removed: then the effects stand for it.
-fn decide_below_floor(window: &mut Window<'_>, has_dead_letter_topic: bool, report: &mut Report) {
+fn decide_below_floor(window: &mut Window<'_>, report: &mut Report) {
     for offset in window.facts.initial..window.facts.floor {
         let expected = window.expected(offset);
         let Some(fate) = window.fate(offset) else { continue };
@@ -227,10 +234,12 @@ fn decide_below_floor(window: &mut Window<'_>, has_dead_letter_topic: bool, repo
         }
         let decision = match expected {
             _ if fate.dead_letters > 0 => Decision::Reject,
-            // Without a dead letter topic it leaves no trace.
-            Expected::Rejected if fate.outputs == 0 && !has_dead_letter_topic => Decision::Reject,
+            // Without a dead letter it leaves no trace.
+            Expected::RejectedUnkept if fate.outputs == 0 => Decision::Reject,
             Expected::NoRecord if fate.outputs == 0 => Decision::Gap,
-            Expected::NoRecord | Expected::Rejected | Expected::Rows { .. } => Decision::Accept,
+            Expected::NoRecord | Expected::Rejected | Expected::RejectedUnkept | Expected::Rows { .. } => {
+                Decision::Accept
+            }
         };
         fate.decision = Some(decision);
         fate.accepted |= decision == Decision::Accept;
@@ -240,7 +249,6 @@ fn decide_below_floor(window: &mut Window<'_>, has_dead_letter_topic: bool, repo
 
 fn judge(window: &Window<'_>, all: &Facts, report: &mut Report) {
     let facts = window.facts;
-    let has_dead_letter_topic = all.has_dead_letter_topic;
     for (index, fate) in window.fates.iter().enumerate() {
         let offset = window.base + i64::try_from(index).unwrap_or(i64::MAX);
         let expected = window.expected(offset);
@@ -258,13 +266,19 @@ fn judge(window: &Window<'_>, all: &Facts, report: &mut Report) {
         if fate.outputs > 0 && !fate.accepted {
             violated(Fault::OutputWithoutOutcome);
         }
-        if fate.dead_letters > 0 && !fate.rejected {
+        let is_accepted_letter = all.broker_dead_letters && fate.is_accepted_letter();
+        if fate.dead_letters > 0 && !fate.rejected && !is_accepted_letter {
             violated(Fault::DeadLetterWithoutOutcome);
         }
         match fate.decision {
             None => {
                 if is_record && offset < facts.start_offset {
                     violated(Fault::PassedWithoutOutcome);
+                }
+            }
+            Some(Decision::Accept) if is_accepted_letter => {
+                if matches!(expected, Expected::Rows { .. }) {
+                    report.dead_letters_without_fault += 1;
                 }
             }
             Some(Decision::Accept) => {
@@ -274,7 +288,8 @@ fn judge(window: &Window<'_>, all: &Facts, report: &mut Report) {
                 }
             }
             Some(Decision::Reject) => {
-                if fate.dead_letters == 0 && has_dead_letter_topic {
+                let has_letter = fate.dead_letters > 0 || expected == Expected::RejectedUnkept;
+                if !has_letter && all.rejects_leave_letters {
                     violated(Fault::DeadLetterMissing);
                 }
                 if matches!(expected, Expected::Rows { .. }) {
@@ -294,8 +309,10 @@ fn judge(window: &Window<'_>, all: &Facts, report: &mut Report) {
 fn judge_accepted(fate: &Fate, expected: Expected, violated: &mut impl FnMut(Fault)) {
     match expected {
         Expected::NoRecord => {}
-        Expected::Rejected if fate.outputs == 0 => violated(Fault::FaultyRecordAccepted),
-        Expected::Rejected => violated(Fault::OutputDiffers),
+        Expected::Rejected | Expected::RejectedUnkept if fate.outputs == 0 => {
+            violated(Fault::FaultyRecordAccepted);
+        }
+        Expected::Rejected | Expected::RejectedUnkept => violated(Fault::OutputDiffers),
         Expected::Rows { count, .. } if fate.outputs < count => violated(Fault::OutputMissing),
         Expected::Rows { count, digest } => {
             if fate.outputs > count || digest.is_some_and(|digest| fate.digest != digest) {

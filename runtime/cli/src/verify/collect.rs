@@ -13,10 +13,11 @@ use anyhow::Context;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_client::{Client, OffsetSpec, TopicInfo};
 use sharestream_core::commit::AckMode;
+use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::SourcePartition;
 use sharestream_kafka::outcome::{FloorRecord, LogEntry, OutcomeRecord, ReplayGeneration};
 use sharestream_kafka::provenance::Provenance;
-use sharestream_kafka::{AckModeChoice, KafkaJobConfig};
+use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig};
 use sharestream_wire::records::RecordView;
 
 use super::facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, digest};
@@ -83,7 +84,8 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
         has_ledger: outcomes.iter().chain(&later).any(|outcome| outcome.record.mode == AckMode::Ledger),
         replays: ledger.generation.0,
         exactly_once: promises_exactly_once(&config, &outcomes, &mut notes),
-        has_dead_letter_topic: job.dead_letter_topic.is_some(),
+        rejects_leave_letters: rejects_leave_letters(job, &config),
+        broker_dead_letters: broker_dead_letters(client, &job.source.group, &mut notes).await,
         partitions,
         claims,
         outputs,
@@ -110,6 +112,27 @@ fn promises_exactly_once(config: &KafkaJobConfig, outcomes: &[Outcome], notes: &
         ));
     }
     weak == 0 && !wants_weak
+}
+
+fn rejects_leave_letters(job: &JobFile, config: &KafkaJobConfig) -> bool {
+    let of_good_records = [RejectKind::Call, RejectKind::DeliveryLimit];
+    job.dead_letter_topic.is_some()
+        && of_good_records.into_iter().all(|kind| config.policy(kind) != BadRecords::Reject)
+}
+
+async fn broker_dead_letters(client: &Client, group: &str, notes: &mut Vec<String>) -> bool {
+    match client.admin().describe_group_config(group).await {
+        Ok(settings) => {
+            settings.get("errors.deadletterqueue.topic.name").is_some_and(|topic| !topic.is_empty())
+        }
+        Err(error) => {
+            notes.push(format!(
+                "the settings of group {group} cannot be read ({error}); it is taken to have no dead letter topic of the \
+                 broker's own"
+            ));
+            false
+        }
+    }
 }
 
 async fn topics(client: &Client, names: &[String]) -> anyhow::Result<Vec<Arc<TopicInfo>>> {

@@ -29,6 +29,8 @@ pub(crate) enum Expected {
     NoRecord,
     /// A record that does not decode, or whose SQL fails: a dead letter.
     Rejected,
+    /// The same where the policy for such errors keeps no dead letter.
+    RejectedUnkept,
     /// A record that becomes `count` rows (none: it is filtered), whose digests add up to `digest`.
     Rows {
         /// Number of output records.
@@ -112,8 +114,12 @@ pub(crate) struct Facts {
     pub(crate) has_ledger: bool,
     /// How often the group was reset so that its records were wanted again: so many further effects are right.
     pub(crate) replays: u32,
-    /// True when the job has a dead letter topic; else a rejected record leaves no trace.
-    pub(crate) has_dead_letter_topic: bool,
+    /// True when every rejected record has a dead letter, but for those whose policy keeps none: no policy rejects records
+    /// that the decoder and the transform would take.
+    pub(crate) rejects_leave_letters: bool,
+    /// True when the broker keeps dead letters of its own (KIP-1191): ours are accepted there, not rejected, or it would
+    /// keep them as well.
+    pub(crate) broker_dead_letters: bool,
     /// Source partitions.
     pub(crate) partitions: Vec<PartitionFacts>,
     /// Committed outcome ranges, in the order of the outcome topic.

@@ -5,7 +5,7 @@ mod collect;
 mod facts;
 mod recompute;
 mod report;
-mod scan;
+pub(crate) mod scan;
 #[cfg(test)]
 mod tests;
 

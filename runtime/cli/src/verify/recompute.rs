@@ -12,15 +12,17 @@ use arrow_cast::cast;
 use arrow_schema::DataType;
 use sharestream_base::ids::{Offset, TopicId};
 use sharestream_client::TopicInfo;
-use sharestream_core::coordinates;
+use sharestream_core::coordinates::{self, RejectKind};
 use sharestream_core::decision::SourcePartition;
 use sharestream_core::operator::{Operator, OperatorFactory};
+use sharestream_kafka::BadRecords;
 use sharestream_kafka::formats::RowEncoder;
 use sharestream_kafka::source::{RecordBytes, RecordCoordinates, RowsBuilder, TopicNames};
 use sharestream_wire::records::RawBatch;
 
 use super::facts::{Expected, digest};
 use crate::job_file::JobFile;
+use crate::settings;
 use crate::transform;
 
 /// Rows evaluated at once.
@@ -34,6 +36,10 @@ pub(crate) struct Recompute {
     /// `None`: what the rows become is up to services that are called, so they are only counted.
     encoder: Option<RowEncoder>,
     key: Option<String>,
+    /// What a record that does not decode must have become.
+    on_decode: Expected,
+    /// And one that the transform rejects.
+    on_transform: Expected,
 }
 
 impl Recompute {
@@ -50,7 +56,13 @@ impl Recompute {
             None
         };
         let rows = RowsBuilder::new(&job.source.format, names);
-        Ok(Recompute { rows, topics, operator, encoder, key: job.sink.key.clone() })
+        let of = |kind| match settings::kafka_config(job, &[], None).policy(kind) {
+            BadRecords::DeadLetter => Expected::Rejected,
+            BadRecords::Reject | BadRecords::Fail => Expected::RejectedUnkept,
+        };
+        let (on_decode, on_transform) = (of(RejectKind::Decode), of(RejectKind::Transform));
+        let key = job.sink.key.clone();
+        Ok(Recompute { rows, topics, operator, encoder, key, on_decode, on_transform })
     }
 
     /// Takes the next committed batch of a source partition.
@@ -82,7 +94,7 @@ impl Recompute {
             let bytes = RecordBytes { key: record.key, value: record.value, headers };
             expected.push(match self.rows.push(topic, &coordinates, &bytes) {
                 Ok(()) => Expected::Rows { count: 0, digest: self.encoder.as_ref().map(|_| 0) },
-                Err(_) => Expected::Rejected,
+                Err(_) => self.on_decode,
             });
         }
         // The builder keeps blocks until it is finished, so it is emptied with the batch.
@@ -111,7 +123,7 @@ impl Recompute {
         if let Some(rejected) = rejected {
             for offset in column(&rejected, coordinates::OFFSET)?.as_primitive::<Int64Type>().values() {
                 if let Some(slot) = at(*offset).and_then(|index| expected.get_mut(index)) {
-                    *slot = Expected::Rejected;
+                    *slot = self.on_transform;
                 }
             }
         }

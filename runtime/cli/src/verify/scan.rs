@@ -50,28 +50,70 @@ pub(crate) async fn partition(
     scan: Scan,
     each: &mut impl FnMut(&RawBatch) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let (isolation, spec) = match scan {
-        Scan::Committed => (Isolation::ReadCommitted, OffsetSpec::LatestStable),
-        Scan::Raw => (Isolation::ReadUncommitted, OffsetSpec::Latest),
-    };
-    let ends = client.admin().list_offsets(topic, &[index], spec).await?;
-    let end = ends.get(&index).copied().unwrap_or(first);
-    let mut reader = PartitionReader::new(client.clone());
-    let mut position = first;
-    while position < end {
-        let fetched = reader.fetch(topic, index, position, isolation, FETCH_BYTES, FETCH_WAIT).await?;
-        let batches = match scan {
+    let mut batches = PartitionScan::start(client, topic, index, first, scan).await?;
+    while let Some(batches) = batches.next().await? {
+        for batch in &batches {
+            each(batch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a partition from an offset to the end that it had at the start.
+pub(crate) struct PartitionScan<'a> {
+    reader: PartitionReader,
+    topic: &'a str,
+    index: PartitionIndex,
+    scan: Scan,
+    position: Offset,
+    end: Offset,
+}
+
+impl<'a> PartitionScan<'a> {
+    /// Finds the end.
+    pub(crate) async fn start(
+        client: &Client,
+        topic: &'a str,
+        index: PartitionIndex,
+        first: Offset,
+        scan: Scan,
+    ) -> anyhow::Result<Self> {
+        let spec = match scan {
+            Scan::Committed => OffsetSpec::LatestStable,
+            Scan::Raw => OffsetSpec::Latest,
+        };
+        let ends = client.admin().list_offsets(topic, &[index], spec).await?;
+        let end = ends.get(&index).copied().unwrap_or(first);
+        Ok(PartitionScan {
+            reader: PartitionReader::new(client.clone()),
+            topic,
+            index,
+            scan,
+            position: first,
+            end,
+        })
+    }
+
+    /// The next batches; `None` at the end. The very first may begin below the offset asked for.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Option<Vec<RawBatch>>> {
+        let PartitionScan { topic, index, position, end, .. } = *self;
+        if position >= end {
+            return Ok(None);
+        }
+        let isolation = match self.scan {
+            Scan::Committed => Isolation::ReadCommitted,
+            Scan::Raw => Isolation::ReadUncommitted,
+        };
+        let fetched = self.reader.fetch(topic, index, position, isolation, FETCH_BYTES, FETCH_WAIT).await?;
+        let batches = match self.scan {
             Scan::Committed => committed_records(&fetched)?,
             Scan::Raw => fetched.batches.iter().filter(|batch| !batch.header.is_control()).collect(),
         };
-        for batch in batches {
-            each(batch)?;
-        }
-        let next = fetched.next_offset(position);
-        if next == position {
+        let batches = batches.into_iter().cloned().collect();
+        self.position = fetched.next_offset(position);
+        if self.position == position {
             anyhow::bail!("{topic}[{index}] gave nothing at offset {position}, though it ends at {end}");
         }
-        position = next;
+        Ok(Some(batches))
     }
-    Ok(())
 }

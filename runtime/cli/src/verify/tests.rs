@@ -38,7 +38,8 @@ fn right() -> Facts {
         exactly_once: true,
         has_ledger: false,
         replays: 0,
-        has_dead_letter_topic: true,
+        rejects_leave_letters: true,
+        broker_dead_letters: false,
         partitions: vec![PartitionFacts {
             topic: Arc::from("flights"),
             source: source(),
@@ -313,4 +314,32 @@ fn rows_of_services_are_counted_where_their_contents_cannot_be_known() {
     facts.outputs.remove(1);
     let report = check(&facts);
     assert_eq!((report.lost, report.wrong), (1, 0));
+}
+
+#[test]
+fn a_dead_letter_is_accepted_where_the_broker_would_keep_a_second_one() {
+    let mut facts = right();
+    facts.claims[1].decision = Decision::Accept;
+    assert!(!check(&facts).is_right(), "elsewhere it must be rejected");
+    facts.broker_dead_letters = true;
+    assert!(check(&facts).is_right(), "{:?}", check(&facts).violations);
+    facts.dead_letters.clear();
+    let faults: Vec<Fault> = check(&facts).violations.iter().map(|violation| violation.fault).collect();
+    assert_eq!(faults, [Fault::FaultyRecordAccepted], "it went nowhere");
+}
+
+#[test]
+fn only_errors_whose_policy_keeps_none_are_without_a_dead_letter() {
+    let mut facts = right();
+    facts.dead_letters.clear();
+    assert!(!check(&facts).is_right());
+    facts.partitions[0].expected[5] = Expected::RejectedUnkept;
+    assert!(check(&facts).is_right(), "{:?}", check(&facts).violations);
+    // A record without a fault that is rejected still needs one, unless the policy at the limit keeps none.
+    facts.claims[0].last = 3;
+    facts.claims.push(claim(1, 4, 4, Decision::Reject));
+    let faults: Vec<Fault> = check(&facts).violations.iter().map(|violation| violation.fault).collect();
+    assert_eq!(faults, [Fault::DeadLetterMissing]);
+    facts.rejects_leave_letters = false;
+    assert!(check(&facts).is_right());
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{FieldRef, SchemaRef};
 use arrow_select::concat::concat;
 use arrow_select::interleave::interleave;
 
 use super::{AsyncOutcome, AsyncRow, Done};
 use crate::ErrorKind;
-use crate::coordinates::{self, user_column_count};
+use crate::coordinates::{RejectKind, rejected_batch, user_column_count};
 use crate::error::{Error, Result};
 
 /// Makes batches of what a function returned.
@@ -97,12 +97,9 @@ impl Assembler {
         let Some((first, _)) = rejected.first() else { return Ok(None) };
         let picks = Picks::of(rejected.iter().map(|(row, _)| row));
         let users = user_column_count(first.batch().schema_ref());
-        let mut columns =
-            picks.take(users..first.batch().num_columns()).map_err(|error| self.refused(error))?;
-        let errors = rejected.iter().map(|(_, error)| format!("{}: {error}", self.name));
-        columns.push(Arc::new(StringArray::from_iter_values(errors)));
-        let rows = RecordBatch::try_new(coordinates::rejected_schema(), columns)
-            .map_err(|error| self.refused(error))?;
+        let columns = picks.take(users..first.batch().num_columns()).map_err(|error| self.refused(error))?;
+        let errors = rejected.iter().map(|(_, error)| (RejectKind::Call, format!("{}: {error}", self.name)));
+        let rows = rejected_batch(columns, errors).map_err(|error| self.refused(error))?;
         Ok(Some(rows))
     }
 

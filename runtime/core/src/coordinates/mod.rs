@@ -4,10 +4,12 @@
 //! through whatever they project. They are what a sink writes as provenance and what a dead letter needs.
 
 mod reader;
+mod rejected;
 
 use std::sync::Arc;
 
-pub use reader::{Coordinates, DictionaryText, bytes, errors};
+pub use reader::{Coordinates, DictionaryText, bytes};
+pub use rejected::{RejectCounts, RejectKind, errors, reject_kinds, rejected_batch, rejected_schema};
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
@@ -34,6 +36,8 @@ pub const VALUE: &str = "_value";
 pub const HEADERS: &str = "_headers";
 /// Why a row was rejected; only in rejected batches. `Utf8`.
 pub const ERROR: &str = "_error";
+/// The kind of that error ([`RejectKind`]); only in rejected batches. `Utf8`.
+pub const REJECT_KIND: &str = "_error_kind";
 
 /// Names of the hidden columns, in order.
 pub const COLUMNS: [&str; 10] =
@@ -63,11 +67,9 @@ pub fn with_coordinates(user: &Schema) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// Schema of a batch of rejected rows: the hidden columns, then [`ERROR`]. One row becomes one dead letter.
-pub fn rejected_schema() -> SchemaRef {
-    let mut fields = fields();
-    fields.push(Arc::new(Field::new(ERROR, DataType::Utf8, false)));
-    Arc::new(Schema::new(fields))
+/// True for names that columns of a user cannot have.
+pub fn is_reserved(name: &str) -> bool {
+    COLUMNS.contains(&name) || name == ERROR || name == REJECT_KIND
 }
 
 /// Number of columns in front of the hidden ones.

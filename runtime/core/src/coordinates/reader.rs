@@ -8,7 +8,7 @@ use arrow_array::{
 };
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
 
-use super::{COLUMNS, ERROR};
+use super::COLUMNS;
 use crate::ErrorKind;
 use crate::decision::SourcePartition;
 use crate::error::{Error, Result};
@@ -124,12 +124,4 @@ impl<'a> Coordinates<'a> {
 #[inline]
 pub fn bytes(column: &BinaryViewArray, row: usize) -> Option<&[u8]> {
     if column.is_null(row) { None } else { Some(column.value(row)) }
-}
-
-/// The errors of a batch of rejected rows. Errors: `Bug`, it has none.
-pub fn errors(rejected: &RecordBatch) -> Result<&StringArray> {
-    rejected
-        .column_by_name(ERROR)
-        .and_then(|column| column.as_string_opt::<i32>())
-        .ok_or_else(|| Error::new(ErrorKind::Bug, "a batch of rejected rows without its errors"))
 }

@@ -369,6 +369,7 @@ impl Coordinator {
             status.records_in += counts.records_in;
             status.rows_out += counts.rows_out;
             status.dead_letters += counts.dead_letters;
+            status.rejected += counts.rejected;
             status.filtered += counts.filtered;
             status.state_bytes = counts.state_bytes;
             status.state_written_bytes += counts.state_written_bytes;

@@ -9,6 +9,7 @@ use sharestream_checkpoints::{OperatorSnapshot, StatePart, StatePartKind};
 
 use super::trace::Trace;
 use crate::ErrorKind;
+use crate::coordinates::RejectCounts;
 use crate::decision::{DecidedRange, Decision, Decisions, MemberDecisions, SourcePartition};
 use crate::error::{Error, Result};
 use crate::sink::SinkReport;
@@ -40,6 +41,7 @@ pub(crate) struct EpochCounts {
     pub(crate) records_in: u64,
     pub(crate) rows_out: u64,
     pub(crate) dead_letters: u64,
+    pub(crate) rejected: RejectCounts,
     pub(crate) filtered: u64,
     /// State after the epoch, in memory.
     pub(crate) state_bytes: u64,
@@ -145,6 +147,7 @@ impl PendingCheckpoint {
             Report::Sink(report) => {
                 self.counts.rows_out += report.row_count;
                 self.counts.dead_letters += report.dead_letter_count;
+                self.counts.rejected += report.reject_counts;
                 self.rejected.overlay(&report.rejected);
             }
         }
@@ -380,7 +383,8 @@ mod tests {
     }
 
     fn sink(rejected: &[(i64, i64, Decision)]) -> Report {
-        Report::Sink(SinkReport { row_count: 4, dead_letter_count: 1, rejected: ranges(rejected) })
+        let rejected = ranges(rejected);
+        Report::Sink(SinkReport { row_count: 4, dead_letter_count: 1, rejected, ..SinkReport::default() })
     }
 
     fn pending(subtasks: &[Subtask]) -> PendingCheckpoint {

@@ -47,7 +47,7 @@ mod held;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, StringArray};
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use futures::stream::{self, Stream};
 use sharestream_base::Env;
@@ -55,7 +55,7 @@ use sharestream_base::ids::CheckpointId;
 
 use crate::commit::StepHook;
 use crate::controller::{Controller, Limits, Load, Trigger};
-use crate::coordinates::{self, Coordinates, user_column_count};
+use crate::coordinates::{self, Coordinates, RejectKind, user_column_count};
 use crate::error::{Error, Result};
 use crate::source::{Delivery, InFlight, SourceEvent};
 use crate::{ErrorKind, JobId, JobOptions, JobParts};
@@ -347,9 +347,9 @@ impl Session {
         }
         let attempt = running(&mut self.attempt, &mut self.failed)?;
         let offsets = attempt.held.check(rows, Use::Reject)?;
-        let mut columns = rows.columns()[user_column_count(rows.schema_ref())..].to_vec();
-        columns.push(Arc::new(StringArray::from_iter_values(vec![error; rows.num_rows()])));
-        let rejected = RecordBatch::try_new(coordinates::rejected_schema(), columns).map_err(|cause| {
+        let columns = rows.columns()[user_column_count(rows.schema_ref())..].to_vec();
+        let errors = vec![(RejectKind::Transform, error); rows.num_rows()];
+        let rejected = coordinates::rejected_batch(columns, errors).map_err(|cause| {
             Error::new(ErrorKind::InvalidInput, "rows whose hidden columns were changed").with_source(cause)
         })?;
         let Some(mut attempt) = self.attempt.take() else { return Err(no_attempt()) };
