@@ -54,6 +54,8 @@ pub(super) struct ShareSource {
     pub(super) clock: Clock,
     /// The last fetch found nothing, and the next one waits until then.
     quiet_until: Option<Instant>,
+    /// The pause after the next fetch that finds nothing.
+    quiet_pause: Duration,
     /// Fetched, and not polled yet; their locks are known already.
     pub(super) fetched: VecDeque<ShareRecords>,
     /// Polled, and not looked through yet: the ledger had to be caught up first.
@@ -70,6 +72,9 @@ pub(super) struct ShareSource {
 /// Pause after a fetch that found nothing while records are held. It is spent here, not in the fetch: acknowledgements
 /// would wait behind that, and where the lock windows are full only they make the next records available.
 const HOLDING_PAUSE: Duration = Duration::from_millis(5);
+/// It doubles up to this while nothing is found and nothing is committed: what is held for seconds, behind a slow sink or a
+/// slow call, must not have brokers asked two hundred times a second.
+const HOLDING_PAUSE_MAX: Duration = Duration::from_millis(40);
 
 /// Longest wait for fetches under way, and for the other members of the job, before records are given back.
 const SIBLINGS_MAX: Duration = Duration::from_secs(1);
@@ -121,6 +126,7 @@ impl ShareSource {
             ledger,
             clock,
             quiet_until: None,
+            quiet_pause: HOLDING_PAUSE,
             fetched: VecDeque::new(),
             polled: None,
             is_polling: true,
@@ -158,7 +164,9 @@ impl ShareSource {
                 consumer.poll().await
             };
             let polled = polled.map_err(client_error("poll"))?;
-            self.quiet_until = polled.is_empty().then(|| self.clock.now() + HOLDING_PAUSE);
+            self.quiet_until = polled.is_empty().then(|| self.clock.now() + self.quiet_pause);
+            self.quiet_pause =
+                if polled.is_empty() { (self.quiet_pause * 2).min(HOLDING_PAUSE_MAX) } else { HOLDING_PAUSE };
             self.take_locks(&polled);
             self.polled = Some(polled);
         }
@@ -387,6 +395,9 @@ impl Source for ShareSource {
 
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.locks.committed(checkpoint);
+        // The start offset has moved, so there may be more to fetch.
+        self.quiet_pause = HOLDING_PAUSE;
+        self.quiet_until = self.quiet_until.map(|at| at.min(self.clock.now() + HOLDING_PAUSE));
         self.window.committed(checkpoint, self.locks.carried());
         self.is_protecting &= self.locks.is_committing();
         if !self.near_limit.is_empty() {
