@@ -26,7 +26,7 @@ pub(crate) enum DeadLetterCommand {
 /// Which dead letter topic.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LetterTopic {
-    /// Job file, whose [dead_letter] it is
+    /// Job file, whose dead letter topic it is
     #[arg(value_name = "JOB.toml", required_unless_present = "topic")]
     pub(crate) job: Option<PathBuf>,
     /// The topic, without a job file
