@@ -1,15 +1,14 @@
-//! Sets of offsets by partition, kept as ranges. Pure.
-
-use std::collections::BTreeMap;
+//! Sets of offsets by partition, kept as ranges: decisions of which only the offsets count. Pure.
 
 use sharestream_base::ids::Offset;
 use sharestream_client::OffsetRange;
-use sharestream_core::decision::{Decisions, SourcePartition};
+use sharestream_core::decision::{DecidedRange, Decision, Decisions, SourcePartition};
 
 /// Offsets by partition: sorted, disjoint, neighbours merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges {
-    partitions: BTreeMap<SourcePartition, BTreeMap<Offset, Offset>>,
+    /// All alike, so that neighbours merge.
+    offsets: Decisions,
 }
 
 impl Ranges {
@@ -23,39 +22,18 @@ impl Ranges {
     }
 
     /// Adds `first..=last`.
-    pub(crate) fn add(&mut self, partition: SourcePartition, mut first: Offset, mut last: Offset) {
-        let ranges = self.partitions.entry(partition).or_default();
-        // Neighbours on either side count as touched.
-        let touched = touching(ranges, first.plus(-1), last.next());
-        for (start, end) in touched {
-            ranges.remove(&start);
-            (first, last) = (first.min(start), last.max(end));
-        }
-        ranges.insert(first, last);
+    pub(crate) fn add(&mut self, partition: SourcePartition, first: Offset, last: Offset) {
+        self.offsets.set(partition, DecidedRange { first, last, decision: Decision::Accept });
     }
 
     /// Adds everything that `other` has.
     pub(crate) fn add_all(&mut self, other: &Ranges) {
-        for (partition, range) in other.iter() {
-            self.add(partition, range.first, range.last);
-        }
+        self.offsets.overlay(&other.offsets);
     }
 
     /// Takes `first..=last` out.
     pub(crate) fn remove(&mut self, partition: SourcePartition, first: Offset, last: Offset) {
-        let Some(ranges) = self.partitions.get_mut(&partition) else { return };
-        for (start, end) in touching(ranges, first, last) {
-            ranges.remove(&start);
-            if start < first {
-                ranges.insert(start, first.plus(-1));
-            }
-            if end > last {
-                ranges.insert(last.next(), end);
-            }
-        }
-        if ranges.is_empty() {
-            self.partitions.remove(&partition);
-        }
+        self.offsets.take_within(partition, first, last);
     }
 
     /// The parts of `first..=last` that are in the set, in order.
@@ -64,15 +42,13 @@ impl Ranges {
         partition: SourcePartition,
         first: Offset,
         last: Offset,
-    ) -> impl Iterator<Item = OffsetRange> + use<> {
-        let touched = self.partitions.get(&partition).map(|ranges| touching(ranges, first, last));
-        let parts = touched.unwrap_or_default().into_iter();
-        parts.map(move |(start, end)| OffsetRange { first: start.max(first), last: end.min(last) })
+    ) -> impl Iterator<Item = OffsetRange> + '_ {
+        self.offsets.within(partition, first, last).map(offsets_of)
     }
 
     /// True when one of the offsets is in the set.
     pub(crate) fn overlaps(&self, partition: SourcePartition, first: Offset, last: Offset) -> bool {
-        self.within(partition, first, last).next().is_some()
+        self.offsets.overlaps(partition, first, last)
     }
 
     /// True when everything in `other` is in the set.
@@ -84,18 +60,12 @@ impl Ranges {
 
     /// All ranges, by partition and offset.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SourcePartition, OffsetRange)> + '_ {
-        self.partitions.iter().flat_map(|(partition, ranges)| {
-            ranges.iter().map(|(first, last)| (*partition, OffsetRange { first: *first, last: *last }))
-        })
+        self.offsets.ranges().map(|(partition, range)| (partition, offsets_of(range)))
     }
 }
 
-/// The ranges that have a part in `first..=last`, in order.
-fn touching(ranges: &BTreeMap<Offset, Offset>, first: Offset, last: Offset) -> Vec<(Offset, Offset)> {
-    let before = ranges.range(..=last).rev().take_while(|(_, end)| **end >= first);
-    let mut found: Vec<(Offset, Offset)> = before.map(|(start, end)| (*start, *end)).collect();
-    found.reverse();
-    found
+fn offsets_of(range: DecidedRange) -> OffsetRange {
+    OffsetRange { first: range.first, last: range.last }
 }
 
 #[cfg(test)]

@@ -87,6 +87,14 @@ impl Clock {
         tokio::time::sleep_until(deadline).await;
     }
 
+    /// Waits until `deadline`; for ever when there is none. Cancel safe.
+    pub async fn sleep_until_any(&self, deadline: Option<Instant>) {
+        match deadline {
+            Some(deadline) => self.sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Runs `future` for at most `limit`; it is dropped when the time is up. As cancel safe as the future.
     pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
         tokio::time::timeout(limit, future).await

@@ -78,6 +78,11 @@ impl Offset {
     pub fn next(self) -> Offset {
         self.plus(1)
     }
+
+    /// Number of offsets from this one to `last`, both included; `last` is not below this one.
+    pub fn count_to(self, last: Offset) -> u64 {
+        (last.0 - self.0 + 1).unsigned_abs()
+    }
 }
 
 impl CheckpointId {

@@ -10,6 +10,7 @@ mod commands;
 mod demo;
 mod exit;
 mod failure;
+mod group_offsets;
 mod job_file;
 mod metrics;
 mod output;

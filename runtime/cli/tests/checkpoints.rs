@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use process::Broker;
+use process::{Broker, write_job};
 use serde_json::Value;
 use server::{BUCKET, PASSWORD, Server};
 
@@ -47,10 +47,9 @@ impl World {
         let broker = Broker::start();
         broker.text(&["topic", "create", "words", "--partitions", "2"], "");
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("job.toml");
         let text = JOB.replace("127.0.0.1:1", &broker.address);
-        fs::write(&path, format!("{text}[checkpoint]\n{checkpoint}\n")).unwrap();
-        World { broker, job: path.to_str().unwrap().to_owned(), folder }
+        let job = write_job(folder.path(), &format!("{text}[checkpoint]\n{checkpoint}\n"));
+        World { broker, job, folder }
     }
 
     /// Runs the job over a record more; each run is one checkpoint.

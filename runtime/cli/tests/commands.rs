@@ -4,10 +4,9 @@
 
 mod process;
 
-use std::path::Path;
 use std::process::Command;
 
-use process::Broker;
+use process::{Broker, write_job};
 
 const JOB: &str = r#"
 [job]
@@ -32,17 +31,11 @@ topic = "bad"
 directory = "checkpoints"
 "#;
 
-fn write(folder: &Path, text: &str) -> String {
-    let path = folder.join("job.toml");
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
 #[test]
 fn produce_run_verify_and_read_agree() {
     let broker = Broker::start();
     let folder = tempfile::tempdir().unwrap();
-    let job = write(folder.path(), JOB);
+    let job = write_job(folder.path(), JOB);
     broker.text(&["topic", "create", "words", "--partitions", "2"], "");
     let words = "word,length\nalpha,5\nat,2\nbeta,4\nbroken,many\nomega,5\n";
     broker.text(&["produce", "words", "--key-column", "word"], words);
@@ -69,7 +62,7 @@ fn produce_run_verify_and_read_agree() {
 fn groups_and_transactions_are_shown_and_reset_and_never_touched_by_mistake() {
     let broker = Broker::start();
     let folder = tempfile::tempdir().unwrap();
-    let job = write(folder.path(), JOB);
+    let job = write_job(folder.path(), JOB);
     broker.text(&["topic", "create", "words", "--partitions", "2"], "");
     broker.text(&["produce", "words", "--key-column", "word"], "word,length\nalpha,5\nbeta,4\nomega,5\n");
     broker.text(&["run", &job, "--until-caught-up"], "");
@@ -125,7 +118,7 @@ fn wrong_input_is_explained_and_exits_with_two() {
     let broker = Broker::start();
     let folder = tempfile::tempdir().unwrap();
     let refused = |text: &str, expected: &[&str]| {
-        let job = write(folder.path(), text);
+        let job = write_job(folder.path(), text);
         let output = broker.run(&["run", &job], "");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -141,7 +134,7 @@ fn wrong_input_is_explained_and_exits_with_two() {
     );
     refused(&JOB.replace("topics", "topcis"), &["job.toml:6:1", "did you mean 'topics'?"]);
     broker.text(&["topic", "create", "words"], "");
-    let job = write(folder.path(), JOB);
+    let job = write_job(folder.path(), JOB);
     broker.text(&["run", &job, "--until-caught-up"], "");
     refused(&JOB.replace("long-words", "other-job"), &["belongs to job 'long-words'"]);
 }

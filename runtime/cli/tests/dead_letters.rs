@@ -6,10 +6,9 @@
 mod process;
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use process::Broker;
+use process::{Broker, write_job};
 use serde_json::Value;
 
 const JOB: &str = r#"
@@ -45,7 +44,7 @@ impl World {
     fn with(job: &str) -> World {
         let broker = Broker::start();
         let folder = tempfile::tempdir().unwrap();
-        let path = write(folder.path(), job);
+        let path = write_job(folder.path(), job);
         broker.text(&["topic", "create", "words", "--partitions", "2"], "");
         let words = "word,length\nalpha,5\nbroken,many\nbeta,4\nnothing,0\ntorn,\"\nomega,5\n";
         broker.text(&["produce", "words", "--key-column", "word"], words);
@@ -114,12 +113,6 @@ impl World {
     fn verified(&self) -> Value {
         self.lines(&["verify", &self.job, "--json"]).remove(0)
     }
-}
-
-fn write(folder: &Path, text: &str) -> String {
-    let path = folder.join("job.toml");
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
 }
 
 /// Records of the source topic when nothing was replayed, sorted.

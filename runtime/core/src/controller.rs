@@ -9,7 +9,7 @@ use std::time::Duration;
 use sharestream_base::Instant;
 
 use crate::options::JobOptions;
-use crate::source::{Delivery, SourceCounters};
+use crate::source::Delivery;
 
 /// The part of the options that the controller needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,8 +52,6 @@ pub(crate) struct Load {
     pub(crate) are_sources_dry: bool,
     /// Calls to the outside run or wait: what they bring belongs to this epoch or to a later one.
     pub(crate) has_calls: bool,
-    /// Locks and deliveries of all sources of this attempt.
-    pub(crate) counters: SourceCounters,
     /// The undecided record with the fewest deliveries left, if one is near its limit.
     pub(crate) nearest_limit: Option<Delivery>,
     /// A source holds, or is about to hand on, a record that shares its epoch with as little as possible.

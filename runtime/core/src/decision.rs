@@ -218,10 +218,13 @@ impl Decisions {
 
     /// Number of offsets with `decision`.
     pub fn count(&self, decision: Decision) -> u64 {
-        self.ranges()
-            .filter(|(_, range)| range.decision == decision)
-            .map(|(_, range)| (range.last.0 - range.first.0 + 1).unsigned_abs())
-            .sum()
+        let ranges = self.ranges().filter(|(_, range)| range.decision == decision);
+        ranges.map(|(_, range)| range.first.count_to(range.last)).sum()
+    }
+
+    /// Number of offsets decided on, gaps included.
+    pub fn offset_count(&self) -> u64 {
+        self.ranges().map(|(_, range)| range.first.count_to(range.last)).sum()
     }
 }
 
@@ -243,6 +246,15 @@ pub struct MemberDecisions {
     pub member: ShareMember,
     /// What it decided.
     pub decisions: Decisions,
+}
+
+/// The decisions of all members, whoever holds the records.
+pub(crate) fn all_of(decided: &[MemberDecisions]) -> Decisions {
+    let mut all = Decisions::new();
+    for member in decided {
+        all.overlay(&member.decisions);
+    }
+    all
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use serde::Serialize;
-use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex};
+use sharestream_base::{Clock, Instant};
 
 use crate::decision::{Decisions, MemberDecisions, SourcePartition};
 use crate::{Error, ErrorKind, Result};
@@ -201,6 +201,24 @@ pub trait Source: Send {
 
     /// Leaves the group and closes connections; records handed on and not committed go back to the group.
     async fn close(&mut self) -> Result<()>;
+}
+
+/// Waits for `work`, and looks after what the source holds meanwhile: its locks would run out in front of a full channel
+/// or a slow sink.
+pub(crate) async fn maintained<T, E: From<Error>>(
+    source: &mut dyn Source,
+    clock: &Clock,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    tokio::pin!(work);
+    loop {
+        let maintain_at = source.maintain_at();
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = clock.sleep_until_any(maintain_at) => source.maintain().await?,
+        }
+    }
 }
 
 /// Makes one source for each subtask.

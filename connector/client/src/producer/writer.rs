@@ -446,12 +446,7 @@ impl BatchWriter {
             self.send_ready().await?;
             let wake_at = self.slots.iter().filter_map(|slot| slot.retry_at).min();
             let clock = self.client.env().clock.clone();
-            let retry = async {
-                match wake_at {
-                    Some(at) => clock.sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let retry = clock.sleep_until_any(wake_at);
             tokio::select! {
                 biased;
                 Some((sent, answer)) = self.answers.next() => {

@@ -60,7 +60,7 @@ impl ShareRecords {
 impl AcquiredPartition {
     /// Number of acquired offsets, gaps included.
     pub fn acquired_count(&self) -> u64 {
-        self.acquired.iter().map(|range| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
+        self.acquired.iter().map(|range| range.first.count_to(range.last)).sum()
     }
 
     /// The delivery count of an acquired offset; `None` when it is not ours.

@@ -183,8 +183,7 @@ fn acknowledgements_of(decisions: &Decisions) -> ShareAcknowledgements {
 
 /// Offsets decided on in an epoch.
 pub(super) fn offset_count(decided: &[MemberDecisions]) -> u64 {
-    let ranges = decided.iter().flat_map(|member| member.decisions.ranges());
-    ranges.map(|(_, range)| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
+    decided.iter().map(|member| member.decisions.offset_count()).sum()
 }
 
 #[async_trait]

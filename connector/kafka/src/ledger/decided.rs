@@ -1,6 +1,5 @@
 //! What of a delivery is decided already: it is acknowledged as it was decided, and does not enter the job. Pure.
 
-use sharestream_base::ids::Offset;
 use sharestream_client::{AcquiredPartition, AcquiredRange};
 use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
 
@@ -46,7 +45,7 @@ pub(crate) fn take_decided(
         if let Some(floor) = floor.filter(|floor| next < *floor) {
             let last = range.last.min(floor.plus(-1));
             decided.push((source, DecidedRange { first: next, last, decision: Decision::Accept }));
-            dropped.below_floor += length(next, last);
+            dropped.below_floor += next.count_to(last);
             next = last.next();
         }
         for part in view.committed().within(source, next, range.last) {
@@ -54,7 +53,7 @@ pub(crate) fn take_decided(
                 left.push(AcquiredRange { first: next, last: part.first.plus(-1), ..range });
             }
             decided.push((source, part));
-            dropped.already_decided += length(part.first, part.last);
+            dropped.already_decided += part.first.count_to(part.last);
             next = part.last.next();
         }
         if next <= range.last {
@@ -63,8 +62,4 @@ pub(crate) fn take_decided(
     }
     acquired.acquired = left;
     decided
-}
-
-fn length(first: Offset, last: Offset) -> u64 {
-    (last.0 - first.0 + 1).unsigned_abs()
 }

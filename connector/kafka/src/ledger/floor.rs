@@ -138,7 +138,7 @@ fn floor_at(
     let mut counts = known.map(|known| known.counts).unwrap_or_default();
     let mut passed = known.map_or(0, |known| known.passed) + (end.0 - from.0).unsigned_abs();
     for part in view.committed().within(partition, from, end.plus(-1)) {
-        let length = (part.last.0 - part.first.0 + 1).unsigned_abs();
+        let length = part.first.count_to(part.last);
         passed = passed.saturating_sub(length);
         let OutcomeCounts { accept, reject, gap } = &mut counts;
         match part.decision {

@@ -49,7 +49,7 @@ impl OpenEpoch {
     /// Records that were handed on are given back, undecided. Gives how many there were.
     pub(super) fn release(&mut self, partition: SourcePartition, first: Offset, last: Offset) -> u64 {
         let taken = self.decisions.take_within(partition, first, last);
-        let count = taken.iter().map(|range| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum();
+        let count = taken.iter().map(|range| range.first.count_to(range.last)).sum();
         self.record_count = self.record_count.saturating_sub(count);
         count
     }

@@ -51,7 +51,7 @@ impl ShareSource {
             let mut merged: Option<OffsetRange> = None;
             for range in &acquired.acquired {
                 if range.delivery_count > 1 {
-                    self.counters.redeliveries += (range.last.0 - range.first.0 + 1).unsigned_abs();
+                    self.counters.redeliveries += range.first.count_to(range.last);
                 }
                 match &mut merged {
                     Some(before) if before.last.next() == range.first => before.last = range.last,
@@ -84,7 +84,7 @@ impl ShareSource {
         let rounds = match self.locks.rounds(now) {
             Ok(rounds) => rounds,
             Err((partition, range)) => {
-                self.counters.lost_locks += count(range);
+                self.counters.lost_locks += range.first.count_to(range.last);
                 self.locks.gone(partition, range);
                 let SourcePartition { topic_id, partition } = partition;
                 return lost(format!(
@@ -130,12 +130,12 @@ impl ShareSource {
         for range in ranges {
             match result.error {
                 None => {
-                    self.counters.renewals += count(range);
+                    self.counters.renewals += range.first.count_to(range.last);
                     self.locks.renewed(partition, range, asked_at);
                 }
                 Some(_) if round.sealed_in.is_some() => self.locks.unclear(partition, range),
                 Some(error) if error == KafkaError::INVALID_RECORD_STATE => {
-                    self.counters.lost_locks += count(range);
+                    self.counters.lost_locks += range.first.count_to(range.last);
                     let SourcePartition { topic_id, partition } = partition;
                     return lost(format!(
                         "the locks of offsets {} to {} of {topic_id}/{partition} could not be renewed: they were lost",
@@ -188,8 +188,4 @@ impl ShareSource {
         self.ready = kept.into();
         given_back
     }
-}
-
-fn count(range: OffsetRange) -> u64 {
-    (range.last.0 - range.first.0 + 1).unsigned_abs()
 }

@@ -198,7 +198,7 @@ impl Locks {
     /// Number of offsets held of a partition.
     pub(super) fn held_count(&self, partition: SourcePartition) -> u64 {
         let locks = self.held.get(&partition).into_iter().flatten();
-        locks.map(|(first, lock)| (lock.last.0 - first.0 + 1).unsigned_abs()).sum()
+        locks.map(|(first, lock)| first.count_to(lock.last)).sum()
     }
 
     /// Forgets the locks of a partition: they are lost.

@@ -211,7 +211,7 @@ impl ShareSource {
         };
         let deferred = chunk.decided.iter().find(is_deferred).copied();
         if let Some((partition, range)) = self.epoch.held_already(&chunk.decided).or(deferred) {
-            self.counters.lost_locks += (range.last.0 - range.first.0 + 1).unsigned_abs();
+            self.counters.lost_locks += range.first.count_to(range.last);
             lost(format!(
                 "offsets {} to {} of {}/{} were delivered again while they were being worked on: their locks were lost",
                 range.first, range.last, partition.topic_id, partition.partition
@@ -458,7 +458,7 @@ impl Source for ShareSource {
         }
         for (partition, range) in ranges {
             self.locks.gone(partition, range);
-            self.counters.releases += (range.last.0 - range.first.0 + 1).unsigned_abs();
+            self.counters.releases += range.first.count_to(range.last);
             let consumer = self.consumer()?;
             let released = consumer.release(partition.topic_id, partition.partition, &[range]).await;
             // Not given back now, they go back when the member leaves.

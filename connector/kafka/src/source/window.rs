@@ -40,7 +40,7 @@ impl LockWindow {
     /// Offsets `first..=last` were handed on in the open epoch.
     pub(super) fn handed_on(&mut self, partition: SourcePartition, first: Offset, last: Offset) {
         let spans = self.partitions.entry(partition).or_default();
-        let offset_count = (last.0 - first.0 + 1).unsigned_abs();
+        let offset_count = first.count_to(last);
         match spans.last_mut() {
             Some(span) if span.checkpoint.is_none() => {
                 span.first = span.first.min(first);
@@ -91,7 +91,7 @@ impl LockWindow {
             self.partitions.keys().chain(self.carried.keys()).copied().collect();
         held.into_iter().map(|partition| {
             let spans = self.partitions.get(&partition).into_iter().flatten();
-            let carried = self.carried.get(&partition).map_or(0, |(first, last)| width(*first, *last));
+            let carried = self.carried.get(&partition).map_or(0, |(first, last)| first.count_to(*last));
             let in_flight = spans.map(|span| span.offset_count).sum::<u64>() + carried;
             (partition, in_flight, self.fill_of(partition))
         })
@@ -103,13 +103,9 @@ impl LockWindow {
         let all: Vec<(Offset, Offset)> = spans.chain(self.carried.get(&partition).copied()).collect();
         let first = all.iter().map(|(first, _)| *first).min();
         let last = all.iter().map(|(_, last)| *last).max();
-        let width = first.zip(last).map_or(0, |(first, last)| width(first, last));
+        let width = first.zip(last).map_or(0, |(first, last)| first.count_to(last));
         (width as f64 / self.locks_max as f64).min(1.0)
     }
-}
-
-fn width(first: Offset, last: Offset) -> u64 {
-    (last.0 - first.0 + 1).unsigned_abs()
 }
 
 #[cfg(test)]

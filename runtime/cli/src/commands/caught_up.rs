@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use sharestream_base::Clock;
 use sharestream_base::ids::{Offset, PartitionIndex};
-use sharestream_base::{Clock, ErrorKind};
 use sharestream_client::{Client, OffsetSpec};
 use sharestream_core::{JobControl, JobState};
+
+use crate::group_offsets;
 
 /// Pause between two looks at the group's start offsets; each costs the brokers a read for every partition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -68,13 +70,7 @@ impl CaughtUp {
     }
 
     async fn start_offsets(&self) -> anyhow::Result<BTreeMap<(String, PartitionIndex), Offset>> {
-        let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
-        let described = match self.client.admin().describe_share_group_offsets(&self.group, &topics).await {
-            Ok(described) => described,
-            // A group that nobody has joined yet.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
+        let described = group_offsets::of_group(&self.client, &self.group, &self.topics).await?;
         let reached = described.into_iter().filter_map(|offset| {
             // Apache Kafka writes the start offset late; a lag of 0 says that everything is decided all the same.
             let is_done = offset.lag == Some(0);

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use sharestream_base::ids::{Offset, PartitionIndex};
-use sharestream_base::{Clock, Env, ErrorKind, OwnedTask, TaskKind};
+use sharestream_base::{Clock, Env, OwnedTask, TaskKind};
 use sharestream_client::{Client, Isolation, OffsetSpec, PartitionReader, ShareGroupOffset};
 
+use crate::group_offsets;
 use crate::job_file::JobFile;
 
 /// What the brokers said last.
@@ -115,7 +116,9 @@ struct Poller {
 
 impl Poller {
     async fn poll(&mut self) -> anyhow::Result<BTreeMap<(String, i32), PartitionOffsets>> {
-        let described = self.described().await?;
+        let described = group_offsets::of_group(&self.client, &self.group, &self.topics).await?;
+        let described: BTreeMap<_, _> =
+            described.into_iter().map(|at| ((at.topic.to_string(), at.partition), at)).collect();
         let mut found = BTreeMap::new();
         for topic in self.topics.clone() {
             let admin = self.client.admin();
@@ -133,18 +136,6 @@ impl Poller {
             }
         }
         Ok(found)
-    }
-
-    async fn described(&self) -> anyhow::Result<BTreeMap<(String, PartitionIndex), ShareGroupOffset>> {
-        let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
-        let described = match self.client.admin().describe_share_group_offsets(&self.group, &topics).await {
-            Ok(described) => described,
-            // A group that nobody has joined yet.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let by_partition = described.into_iter().map(|at| ((at.topic.to_string(), at.partition), at));
-        Ok(by_partition.collect())
     }
 
     /// Since the timestamp of the first record that is not decided.

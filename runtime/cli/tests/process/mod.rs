@@ -1,6 +1,7 @@
 //! The embedded broker as a process of its own, and the command against it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// A broker that dies with the test.
@@ -52,4 +53,11 @@ impl Drop for Broker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A job file with this text; gives its path.
+pub(crate) fn write_job(folder: &Path, text: &str) -> String {
+    let path = folder.join("job.toml");
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
 }

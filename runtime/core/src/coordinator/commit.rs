@@ -23,7 +23,7 @@ use super::pending_checkpoint::Sealed;
 use super::trace::{Steps, step_event};
 use crate::ErrorKind;
 use crate::commit::{CommitProtocol, CommitStep, SealedEpoch, StepHook};
-use crate::decision::{Decision, Decisions, MemberDecisions};
+use crate::decision::{Decision, all_of};
 use crate::error::{Error, Result};
 use crate::metrics::CheckpointStep;
 
@@ -105,7 +105,7 @@ pub(crate) async fn commit_epoch(
     step(CommitStep::BeforeEndTxn);
     let committed = protocol.commit(&epoch, permit);
     match figures.steps.time(CheckpointStep::EndTxn, &tools.clock, committed).await {
-        Ok(_) => figures.offset_count = offset_count(&epoch.decided),
+        Ok(receipt) => figures.offset_count = receipt.offset_count,
         Err(error) => {
             // Unknown means unknown: an abort could meet a transaction that is committed. The next attempt finds out.
             let may_abort = !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Indeterminate);
@@ -184,18 +184,9 @@ async fn complete(manifest: Option<&ManifestRef>, tools: &CommitTools) -> Result
     }
 }
 
-/// Offsets that an epoch decides, gaps included.
-fn offset_count(decided: &[MemberDecisions]) -> u64 {
-    let ranges = decided.iter().flat_map(|member| member.decisions.ranges());
-    ranges.map(|(_, range)| (range.last.0 - range.first.0 + 1).unsigned_abs()).sum()
-}
-
 /// The manifest of an epoch, without what its protocol knows: decisions by partition, whoever holds them.
 fn manifest_of(key: &JobKey, epoch: &SealedEpoch, created_ms: i64) -> Manifest {
-    let mut all = Decisions::new();
-    for member in &epoch.decided {
-        all.overlay(&member.decisions);
-    }
+    let all = all_of(&epoch.decided);
     let mut ranges: BTreeMap<_, Vec<DecidedOffsets>> = BTreeMap::new();
     for (partition, range) in all.ranges() {
         let decision = match range.decision {

@@ -19,7 +19,7 @@ use super::start::Started;
 use super::trace::Trace;
 use crate::ErrorKind;
 use crate::controller::{Controller, Limits, Load, Reason, Trigger};
-use crate::decision::{Decisions, MemberDecisions};
+use crate::decision::{MemberDecisions, all_of};
 use crate::element::Barrier;
 use crate::error::{Error, Result};
 use crate::graph::{JobId, Running};
@@ -147,7 +147,7 @@ impl Coordinator {
                 Ok(()) = asked.changed() => {}
                 ended = probe_end(&mut self.probe) => self.on_probe_end(ended),
                 () = self.running.gauges.changed() => self.show_load(),
-                () = sleep_until(&self.tools, deadline) => {}
+                () = self.tools.clock.sleep_until_any(deadline) => {}
             }
             self.check_deadlines()?;
         }
@@ -515,13 +515,6 @@ impl Coordinator {
     }
 }
 
-async fn sleep_until(tools: &CommitTools, deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tools.clock.sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Waits for the end of the probe; for ever when none runs. Cancel safe.
 pub(super) async fn probe_end(probe: &mut Option<Probe>) -> Result<ProbeEnd> {
     let Some(Probe { task, .. }) = probe else { return std::future::pending().await };
@@ -530,15 +523,6 @@ pub(super) async fn probe_end(probe: &mut Option<Probe>) -> Result<ProbeEnd> {
         Ok(None) => Err(Error::new(ErrorKind::Closed, "the runtime is shutting down")),
         Err(panic) => Err(panic.into()),
     }
-}
-
-/// The offsets of all members.
-pub(super) fn all_of(decided: &[MemberDecisions]) -> Decisions {
-    let mut all = Decisions::new();
-    for member in decided {
-        all.overlay(&member.decisions);
-    }
-    all
 }
 
 fn bug(context: String) -> Error {

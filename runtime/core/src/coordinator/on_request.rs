@@ -7,10 +7,11 @@ use std::time::Duration;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Instant, watch};
 
-use super::job::{Coordinator, all_of};
+use super::job::Coordinator;
 use super::requests::{Answer, Requests};
 use crate::controller::{Load, Reason, Trigger};
 use crate::decision::Decisions;
+use crate::decision::all_of;
 
 /// Pause between barriers that are sent only because somebody waits for calls to end.
 const CALLS_PAUSE: Duration = Duration::from_millis(20);

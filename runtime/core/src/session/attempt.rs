@@ -2,8 +2,8 @@
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use sharestream_base::Instant;
 use sharestream_base::ids::CheckpointId;
-use sharestream_base::{Clock, Instant};
 use tracing::Instrument;
 
 use super::held::{Held, Use};
@@ -17,7 +17,7 @@ use crate::coordinator::{
 use crate::decision::Decisions;
 use crate::error::{Error, Result};
 use crate::sink::Sink;
-use crate::source::{Source, SourceEvent};
+use crate::source::{Source, SourceEvent, maintained};
 
 /// The parts, connected, and the epoch that they are in.
 pub(super) struct Attempt {
@@ -118,7 +118,7 @@ impl Attempt {
             tokio::select! {
                 biased;
                 event = self.source.next() => return event.map(Some),
-                () = at(&self.tools.clock, maintain_at) => {}
+                () = self.tools.clock.sleep_until_any(maintain_at) => {}
             }
             self.source.maintain().await?;
         }
@@ -261,7 +261,7 @@ impl Attempt {
                 tokio::select! {
                     biased;
                     end = &mut commit => return end,
-                    () = at(clock, maintain_at) => maintained = source.maintain().await,
+                    () = clock.sleep_until_any(maintain_at) => maintained = source.maintain().await,
                 }
             }
             commit.await
@@ -377,31 +377,6 @@ impl Attempt {
             warn_of(within(&clock, limit, "aborting the epoch", protocol.abort(self.checkpoint)).await);
         }
         Some(protocol)
-    }
-}
-
-/// Waits for `work`, and looks after what the source holds meanwhile: its locks would run out in front of a slow sink.
-async fn maintained<T>(
-    source: &mut dyn Source,
-    clock: &Clock,
-    work: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    tokio::pin!(work);
-    loop {
-        let maintain_at = source.maintain_at();
-        tokio::select! {
-            biased;
-            done = &mut work => return done,
-            () = at(clock, maintain_at) => source.maintain().await?,
-        }
-    }
-}
-
-/// Waits until `deadline`; for ever when there is none. Cancel safe.
-async fn at(clock: &Clock, deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => clock.sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -90,7 +90,7 @@ impl AsyncMapTask {
                 sent.map_err(|_coordinator_gone| Interrupt::NeighbourGone)?;
                 Ok(Wake::Look)
             }
-            () = sleep_until(&self.context, wake_at) => Ok(Wake::Look),
+            () = self.context.clock.sleep_until_any(wake_at) => Ok(Wake::Look),
         }
     }
 
@@ -192,8 +192,8 @@ impl AsyncMapTask {
             let end = tokio::select! {
                 biased;
                 Some(end) = self.calls.next() => Some(end),
-                () = sleep_until(&self.context, until) => return Ok(()),
-                () = sleep_until(&self.context, wake_at) => None,
+                () = self.context.clock.sleep_until_any(until) => return Ok(()),
+                () = self.context.clock.sleep_until_any(wake_at) => None,
             };
             if let Some(end) = end {
                 self.take_ends(end).await?;
@@ -204,12 +204,5 @@ impl AsyncMapTask {
 
     fn show(&self) {
         self.gauges.calls(self.gauge, &self.line.load());
-    }
-}
-
-async fn sleep_until(context: &TaskContext, at: Option<Instant>) {
-    match at {
-        Some(at) => context.clock.sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

@@ -205,7 +205,6 @@ impl Gauges {
             load.already_decided += gauge.in_flight.already_decided;
             load.below_floor += gauge.in_flight.below_floor;
             load.are_sources_dry &= gauge.is_idle;
-            load.counters.add(&gauge.in_flight.counters);
             load.wants_barrier |= gauge.in_flight.wants_barrier;
             load.nearest_limit = [load.nearest_limit, gauge.in_flight.nearest_limit]
                 .into_iter()

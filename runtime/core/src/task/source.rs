@@ -1,10 +1,8 @@
 //! The loop of a source task.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use sharestream_base::ids::CheckpointId;
-use sharestream_base::{Clock, Instant};
 use tokio::sync::mpsc;
 
 use super::context::{Interrupt, TaskContext, TaskEvent};
@@ -12,7 +10,7 @@ use super::gauges::Gauges;
 use super::output::Output;
 use crate::decision::Decisions;
 use crate::element::Barrier;
-use crate::source::{Source, SourceEvent};
+use crate::source::{Source, SourceEvent, maintained};
 
 /// What the coordinator asks of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +90,7 @@ impl SourceTask {
                     // A source that always has more must not keep its thread for ever.
                     tokio::task::consume_budget().await;
                 }
-                () = at(&clock, maintain_at) => self.source.maintain().await?,
+                () = clock.sleep_until_any(maintain_at) => self.source.maintain().await?,
             }
         }
     }
@@ -113,7 +111,7 @@ impl SourceTask {
                     if let Some(rows) = rows {
                         output.rows(rows).await?;
                     }
-                    Ok(())
+                    Ok::<(), Interrupt>(())
                 };
                 maintained(self.source.as_mut(), &self.context.clock, sending).await?;
             }
@@ -169,31 +167,5 @@ impl SourceTask {
         self.is_in_call = true;
         self.output.end().await?;
         Ok(self.source.close().await?)
-    }
-}
-
-/// Waits for `work`; what the source holds is looked after meanwhile, or its locks would run out in front of a full
-/// channel.
-async fn maintained(
-    source: &mut dyn Source,
-    clock: &Clock,
-    work: impl Future<Output = Result<(), Interrupt>>,
-) -> Result<(), Interrupt> {
-    tokio::pin!(work);
-    loop {
-        let maintain_at = source.maintain_at();
-        tokio::select! {
-            biased;
-            done = &mut work => return done,
-            () = at(clock, maintain_at) => source.maintain().await?,
-        }
-    }
-}
-
-/// Waits until `deadline`; for ever when there is none. Cancel safe.
-async fn at(clock: &Clock, deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => clock.sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }

@@ -10,17 +10,16 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
 use async_trait::async_trait;
-use sharestream_base::ids::{CheckpointId, MemberEpoch};
+use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Env, Rng};
 use sharestream_checkpoints::{CheckpointStore, JobKey};
-use sharestream_core::decision::{DecidedRange, Decision, Decisions, MemberDecisions, ShareMember};
 use sharestream_core::operator::{KeyedOperator, KeyedOperatorFactory, OperatorOutput};
 use sharestream_core::source::{InFlight, Source, SourceEvent, SourceFactory, SourceReport};
 use sharestream_core::state::KeyedState;
 use sharestream_core::{JobBuilder, JobControl, JobId, JobOptions, Result, Stream};
 
 use crate::fixtures::{Row, rows};
-use crate::throughput::Nothing;
+use crate::throughput::{Nothing, accepted};
 
 /// Bytes of the text that is kept for each key, so that a row takes about 128 bytes in all.
 const TEXT_BYTES: usize = 100;
@@ -62,16 +61,9 @@ impl Source for Keys {
     }
 
     async fn barrier(&mut self, _checkpoint: CheckpointId) -> Result<SourceReport> {
-        let mut decisions = Decisions::new();
-        let (first, last) = (self.first.into(), (self.offset - 1).into());
-        let source = Row { partition: 0, offset: 0 }.source_partition();
-        decisions.set(source, DecidedRange { first, last, decision: Decision::Accept });
-        let record_count = (self.offset - self.first) as u64;
+        let report = accepted(self.first, self.offset);
         self.first = self.offset;
-        let member =
-            ShareMember { group_id: "g".to_owned(), member_id: "m".to_owned(), member_epoch: MemberEpoch(1) };
-        let decided = vec![MemberDecisions { member, decisions }];
-        Ok(SourceReport { decided, record_count, byte_count: record_count })
+        Ok(report)
     }
 
     fn in_flight(&self) -> InFlight {

@@ -26,6 +26,19 @@ use crate::fixtures::{Row, rows};
 
 const BATCH_ROWS: i64 = 1_000;
 
+/// The report of an epoch that accepts the offsets `first..end` of one partition, by one member.
+pub fn accepted(first: i64, end: i64) -> SourceReport {
+    let mut decisions = Decisions::new();
+    let row = Row { partition: 0, offset: 0 };
+    let range = DecidedRange { first: first.into(), last: (end - 1).into(), decision: Decision::Accept };
+    decisions.set(row.source_partition(), range);
+    let record_count = (end - first) as u64;
+    let member =
+        ShareMember { group_id: "g".to_owned(), member_id: "m".to_owned(), member_epoch: MemberEpoch(1) };
+    let decided = vec![MemberDecisions { member, decisions }];
+    SourceReport { decided, record_count, byte_count: record_count }
+}
+
 /// Hands on one batch each `pause`, and then runs dry, so that every batch is an epoch.
 #[derive(Clone)]
 struct Paced {
@@ -57,20 +70,9 @@ impl Source for Paced {
 
     async fn barrier(&mut self, _checkpoint: CheckpointId) -> Result<SourceReport> {
         self.barrier_count.fetch_add(1, Ordering::Relaxed);
-        let mut decisions = Decisions::new();
-        let row = Row { partition: 0, offset: 0 };
-        let range = DecidedRange {
-            first: self.first.into(),
-            last: (self.offset - 1).into(),
-            decision: Decision::Accept,
-        };
-        decisions.set(row.source_partition(), range);
-        let record_count = (self.offset - self.first) as u64;
+        let report = accepted(self.first, self.offset);
         self.first = self.offset;
-        let member =
-            ShareMember { group_id: "g".to_owned(), member_id: "m".to_owned(), member_epoch: MemberEpoch(1) };
-        let decided = vec![MemberDecisions { member, decisions }];
-        Ok(SourceReport { decided, record_count, byte_count: record_count })
+        Ok(report)
     }
 
     fn in_flight(&self) -> InFlight {
