@@ -42,7 +42,7 @@ enum Renewal {
     At(Instant),
     /// The leader cannot renew: lost when the lock ends.
     Impossible,
-    /// Refused while it may have been staged: the commit says what it means.
+    /// Refused, or ended, while it may have been staged: the commit says what it means.
     Unclear,
 }
 
@@ -217,6 +217,7 @@ impl Locks {
         // A little early is better than another round in a moment.
         let soon = now + self.duration / MERGED_WITHIN;
         let mut due: BTreeMap<SourcePartition, Vec<OffsetRange>> = BTreeMap::new();
+        let mut ended: Vec<(SourcePartition, OffsetRange)> = Vec::new();
         for (partition, locks) in &self.held {
             for (first, lock) in locks {
                 let range = OffsetRange { first: *first, last: lock.last };
@@ -225,6 +226,7 @@ impl Locks {
                         if self.unsealed(*partition, range).next().is_some() {
                             return Err((*partition, range));
                         }
+                        ended.push((*partition, range));
                     }
                     Renewal::At(at) if at <= soon => due.entry(*partition).or_default().push(range),
                     Renewal::At(_) | Renewal::Impossible | Renewal::Unclear => {}
@@ -244,6 +246,10 @@ impl Locks {
             if !ranges.is_empty() {
                 rounds.push(Round { sealed_in, ranges });
             }
+        }
+        // Nothing is left to be done about these: the commit says what has become of them.
+        for (partition, range) in ended {
+            self.change(partition, range, |lock, _| lock.renewal = Renewal::Unclear);
         }
         self.next_at = self.first_due();
         Ok(rounds)

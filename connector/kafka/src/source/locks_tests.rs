@@ -219,4 +219,8 @@ async fn where_the_leader_cannot_renew_a_lock_is_lost_when_it_ends() {
     // Sealed, it is for the commit to say.
     locks.sealed(CheckpointId(1), ranges(&[(0, 0, 9)]));
     assert_eq!(due(&mut locks, start + LOCK), []);
+    assert_eq!(locks.due_at(), None, "nobody asks again and again while it commits");
+    // Unless the commit leaves it: then nobody has staged it.
+    locks.deferred(CheckpointId(1), &decisions(&[(0, 3, 3)]), start + LOCK);
+    assert_eq!(due(&mut locks, start + LOCK), [(None, 0, 3, 3)]);
 }
