@@ -10,8 +10,7 @@ use sharestream_base::{Instant, watch};
 use super::job::Coordinator;
 use super::requests::{Answer, Requests};
 use crate::controller::{Load, Reason, Trigger};
-use crate::decision::Decisions;
-use crate::decision::all_of;
+use crate::decision::{Decisions, all_of};
 
 /// Pause between barriers that are sent only because somebody waits for calls to end.
 const CALLS_PAUSE: Duration = Duration::from_millis(20);
@@ -109,13 +108,13 @@ impl Coordinator {
         if self.pending.is_some() {
             return;
         }
-        let (newest, carried) = (self.line.newest_sealed(), all_of(&self.carried));
         self.control.requests().answer(|requests| {
             // Read under the lock: what was handed on before a caller asked is in the load.
             let load = requests.want_barrier().then(|| self.running.gauges.load())?;
             if load.oldest_at.is_some() {
                 return None;
             }
+            let (newest, carried) = (self.line.newest_sealed(), all_of(&self.carried));
             requests.nothing_to_send(newest, &carried, load.are_sources_dry, self.last_committed)
         });
     }

@@ -5,7 +5,6 @@ use std::io::Cursor;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::SchemaRef;
 use bytes::Bytes;
 
 use crate::ErrorKind;
@@ -21,12 +20,10 @@ pub(super) fn encode(rows: &RecordBatch) -> Result<Bytes> {
 }
 
 /// Reads what [`encode`] wrote; `name` is for errors. The bytes have passed their hash. Errors: `Corrupt`.
-pub(super) fn decode(name: &str, bytes: Bytes) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+pub(super) fn decode(name: &str, bytes: Bytes) -> Result<Vec<RecordBatch>> {
     let corrupt = |error| {
         Error::new(ErrorKind::Corrupt, format!("state part {name} is not arrow ipc")).with_source(error)
     };
     let reader = StreamReader::try_new(Cursor::new(bytes), None).map_err(corrupt)?;
-    let schema = reader.schema();
-    let batches = reader.collect::<std::result::Result<Vec<_>, _>>().map_err(corrupt)?;
-    Ok((schema, batches))
+    reader.collect::<std::result::Result<Vec<_>, _>>().map_err(corrupt)
 }

@@ -66,13 +66,12 @@ pub(crate) async fn restore(
             continue;
         }
         let bytes = restored.store.read_state(&part).await?;
-        let (schema, batches) = ipc::decode(&part.name, bytes)?;
-        for rows in batches {
+        for rows in ipc::decode(&part.name, bytes)? {
             let rows = upgraded(rows, factory, snapshot.state_version, &state)?;
             check_schema(&rows.schema(), &state, id, is_upgraded)?;
             state.load(&rows, |group| ledger.counts(&part, group))?;
         }
-        tracing::debug!(part = part.name, fields = schema.fields().len(), "state read");
+        tracing::debug!(part = part.name, rows = part.rows, "state read");
     }
     state.forget_changes();
     // Parts of an older version are all written anew at the first barrier.
