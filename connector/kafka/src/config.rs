@@ -152,6 +152,9 @@ pub enum BadRecords {
     /// REJECTed, counted and logged, not kept.
     #[serde(alias = "drop")]
     Reject,
+    /// Given back to the group, to be tried again, at the cost of a delivery; near the delivery limit the policy for records that
+    /// run out of deliveries holds. Not for those themselves, and only where a record is one row at most.
+    Release,
     /// The job ends with an error that names the record.
     Fail,
 }
@@ -339,6 +342,10 @@ impl KafkaJobConfig {
                 "dead-letter needs dead-letter-topic".to_owned()
             });
         }
+        let at_limit = self.policy(RejectKind::DeliveryLimit);
+        faults.check("delivery-limit-policy", at_limit != BadRecords::Release, || {
+            "must not be release: a record that is given back after its last delivery is archived by the broker".to_owned()
+        });
         if let (SinkKey::Column(name), true) = (&self.sink.key, dead_letter_topic.is_some()) {
             faults.check("sink.key", !name.is_empty(), || "the column has no name".to_owned());
         }

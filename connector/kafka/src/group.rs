@@ -7,6 +7,7 @@ use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::Decision;
 
 use crate::config::{BadRecords, KafkaJobConfig};
+use crate::source::DeliveryLimit;
 
 /// Kafka: `share.delivery.count.limit`.
 pub(crate) const DELIVERY_COUNT_LIMIT: &str = "share.delivery.count.limit";
@@ -80,7 +81,10 @@ impl GroupSettings {
     pub(crate) fn decision_on_bad(&self, policy: BadRecords) -> Decision {
         match policy {
             BadRecords::DeadLetter if self.broker_dead_letters => Decision::Accept,
-            BadRecords::DeadLetter | BadRecords::Reject | BadRecords::Fail => Decision::Reject,
+            // What is given back is decided by nobody; until the sink has seen it, it counts as bad.
+            BadRecords::DeadLetter | BadRecords::Reject | BadRecords::Release | BadRecords::Fail => {
+                Decision::Reject
+            }
         }
     }
 }
@@ -92,6 +96,7 @@ pub(crate) struct RejectPlan {
     transform: (BadRecords, Decision),
     call: (BadRecords, Decision),
     delivery_limit: (BadRecords, Decision),
+    limit: DeliveryLimit,
 }
 
 impl RejectPlan {
@@ -105,6 +110,22 @@ impl RejectPlan {
             transform: of(RejectKind::Transform),
             call: of(RejectKind::Call),
             delivery_limit: of(RejectKind::DeliveryLimit),
+            limit: DeliveryLimit::new(
+                group.delivery_count_limit,
+                config.delivery_reserve,
+                config.policy(RejectKind::DeliveryLimit),
+            ),
+        }
+    }
+
+    /// The kind that decides about a record on this delivery: what may not be given back any more counts as one that runs out
+    /// of deliveries.
+    pub(crate) fn kind_at(&self, kind: RejectKind, delivery_count: i16) -> RejectKind {
+        let may_go_back = self.limit.may_be_given_back(delivery_count);
+        if self.policy(kind) == BadRecords::Release && !may_go_back {
+            RejectKind::DeliveryLimit
+        } else {
+            kind
         }
     }
 

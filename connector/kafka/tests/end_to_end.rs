@@ -3,12 +3,19 @@
 
 mod fixtures;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fixtures::{Bug, Findings, PATIENCE, World, stop_at};
-use sharestream_core::ErrorKind;
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow_schema::SchemaRef;
+use arrow_select::concat::concat_batches;
+use arrow_select::filter::filter_record_batch;
+use fixtures::{Bug, ByFate, Fate, Findings, PATIENCE, RunningJob, World, stop_at};
 use sharestream_core::commit::{AckMode, CommitStep};
-use sharestream_kafka::AckModeChoice;
+use sharestream_core::coordinates::{self, Coordinates, RejectKind};
+use sharestream_core::operator::{Operator, OperatorFactory, OperatorOutput, RowsPerRecord};
+use sharestream_core::{ErrorKind, JobBuilder, JobId, Result};
+use sharestream_kafka::{AckModeChoice, BadRecords};
 
 const RECORDS: i64 = 5_000;
 const NOTHING: Findings = Findings { lost: 0, doubled: 0 };
@@ -168,5 +175,98 @@ fn a_second_copy_of_the_job_fences_the_first() {
     second.drain();
     assert_eq!(world.check_output(total), NOTHING);
     assert_eq!(world.check_outcomes(AckMode::Transactional), NOTHING);
+    world.shut_down();
+}
+
+/// Rejects every record on its first deliveries.
+struct Picky {
+    until: i16,
+    rows: RowsPerRecord,
+}
+
+impl Operator for Picky {
+    fn process(&mut self, batch: RecordBatch) -> Result<OperatorOutput> {
+        let counts = Coordinates::of(&batch)?.delivery_counts.values().to_vec();
+        let is_early = |early: bool| {
+            let rows =
+                BooleanArray::from_iter(counts.iter().map(|count| Some((*count < self.until) == early)));
+            filter_record_batch(&batch, &rows).expect("same length")
+        };
+        let early = is_early(true);
+        let columns: Vec<ArrayRef> = early.columns()[2..].to_vec();
+        let errors = vec![(RejectKind::Call, "come back later"); early.num_rows()];
+        let rejected = coordinates::rejected_batch(columns, errors).expect("rejected schema");
+        let mut output = ByFate.process(is_early(false))?;
+        let both = [Some(rejected), output.rejected.take()];
+        let both: Vec<RecordBatch> = both.into_iter().flatten().collect();
+        output.rejected = Some(concat_batches(both[0].schema_ref(), &both).expect("one schema"));
+        Ok(output)
+    }
+}
+
+impl OperatorFactory for Picky {
+    fn name(&self) -> &str {
+        "picky"
+    }
+
+    fn output_schema(&self, input: SchemaRef) -> Result<SchemaRef> {
+        Ok(input)
+    }
+
+    fn rows_per_record(&self) -> RowsPerRecord {
+        self.rows
+    }
+
+    fn create(&self, _subtask: usize) -> Result<Box<dyn Operator>> {
+        Ok(Box::new(Picky { until: self.until, rows: self.rows }))
+    }
+}
+
+/// `call` errors are given back, `transform` errors too: those come each time.
+fn releasing(world: &World, rows: RowsPerRecord) -> RunningJob {
+    let mut config = world.config();
+    config.delivery_reserve = 2;
+    config.group_configs.insert("share.delivery.count.limit".to_owned(), "5".to_owned());
+    config.call_policy = Some(BadRecords::Release);
+    config.transform_policy = Some(BadRecords::Release);
+    world.start_built(config, false, move |kafka| {
+        JobBuilder::new(JobId::new(&kafka.config().job, &kafka.config().instance))
+            .source(kafka.source_factory(), 2)
+            .operator(Arc::new(Picky { until: 2, rows }))
+            .sink(kafka.sink_factory(), 2)
+            .commit(kafka.commit_protocol(None))
+    })
+}
+
+#[test]
+fn records_that_are_given_back_come_again_and_count_once_or_become_dead_letters_at_their_limit() {
+    const RECORDS: i64 = 300;
+    for mode in [AckModeChoice::Transactional, AckModeChoice::Ledger, AckModeChoice::AtLeastOnce] {
+        let mut world = World::with_records(RECORDS);
+        world.mode = mode;
+        let job = releasing(&world, RowsPerRecord::AtMostOne);
+        world.wait_until_caught_up(&job);
+        let control = job.control.clone();
+        let status = job.drain().status;
+        assert_eq!(world.check_output(RECORDS), Findings::default(), "{mode:?}");
+        let always = (0..RECORDS).filter(|id| Fate::of(*id) == Fate::Refused).count() as u64;
+        // Everything but what does not decode once, and the others that fail once more.
+        let decoded = (0..RECORDS).filter(|id| Fate::of(*id) != Fate::Undecodable).count() as u64;
+        assert_eq!(control.metrics().source.releases, decoded + always, "{mode:?}");
+        assert_eq!(status.records_in, RECORDS.unsigned_abs(), "each is decided once");
+        world.shut_down();
+    }
+}
+
+#[test]
+fn a_record_that_may_be_several_rows_cannot_be_given_back() {
+    let world = World::with_records(0);
+    let job = releasing(&world, RowsPerRecord::Many);
+    let error = job.end.recv_timeout(PATIENCE).unwrap().expect_err("refused");
+    assert!(error.to_string().contains("policy release"), "{error}");
+    let mut config = world.config();
+    config.bad_records = Some(BadRecords::Release);
+    let error = world.connect_error(config);
+    assert!(error.to_string().contains("delivery-limit-policy"), "{error}");
     world.shut_down();
 }

@@ -298,9 +298,16 @@ fn each_kind_of_error_has_its_policy_and_is_counted() {
         "{stderr}"
     );
 
+    // Given back, they fail each time, and end as records that run out of deliveries.
+    let releasing = JOB.replace("[dead_letter]", "[errors]\ndecode = \"release\"\n[dead_letter]");
+    let world = World::with(&releasing);
+    world.run_job();
+    assert_eq!(world.values("bad").len(), 3);
+    assert_eq!(world.verified()["dead_lettered"], 3);
+
     for (section, expected) in [
-        ("decode = \"release\"", "cannot be given back alone"),
-        ("decode = \"retry\"", "use one of dead-letter, reject, fail"),
+        ("delivery_limit = \"release\"", "no delivery left to spare"),
+        ("decode = \"retry\"", "use one of dead-letter, reject, release, fail"),
     ] {
         let job = JOB.replace("[dead_letter]", &format!("[errors]\n{section}\n[dead_letter]"));
         std::fs::write(&world.job, job).unwrap();

@@ -20,6 +20,9 @@ pub struct SinkReport {
     pub reject_counts: RejectCounts,
     /// The offsets of those rejected rows, as the decision that the commit protocol must stage for them.
     pub rejected: Decisions,
+    /// Offsets of rejected rows that nothing was written for and that no epoch decides: they go back to whoever they came
+    /// from, to be tried again. Only of a sink whose factory says so ([`SinkFactory::gives_back`]).
+    pub given_back: Decisions,
 }
 
 /// The sink of one subtask. Owned by its sink task, which calls one method at a time.
@@ -61,6 +64,11 @@ pub trait SinkFactory: Send + Sync {
     fn name(&self) -> &str;
     /// Checks the schema that reaches the sink (hidden columns at the end).
     fn check_schema(&self, input: SchemaRef) -> Result<()>;
+    /// Whether its sinks may report rejected rows as given back ([`SinkReport::given_back`]). Then each record must be one row
+    /// on one path, with no state upstream: nothing else of a record that goes back may be in the epoch. No by default.
+    fn gives_back(&self) -> bool {
+        false
+    }
     /// Connects the sink of one subtask.
     async fn create(&self, subtask: usize, subtask_count: usize) -> Result<Box<dyn Sink>>;
     /// The router of one upstream subtask.

@@ -186,6 +186,18 @@ pub trait Source: Send {
         Err(Error::new(ErrorKind::Bug, "this source cannot give single records back"))
     }
 
+    /// These offsets, reported at the barrier of `checkpoint` or carried over to it, are decided by no epoch: they go back to
+    /// whoever they came from, which costs them a delivery. Called as [`Source::deferred`] is, after it, and only for a sink that
+    /// gives records back ([`SinkReport::given_back`](crate::sink::SinkReport::given_back)); the source picks out its own. Not
+    /// cancel safe. Errors by default.
+    async fn give_back(&mut self, checkpoint: CheckpointId, offsets: &Decisions) -> Result<()> {
+        let _still_held = (checkpoint, offsets);
+        Err(Error::new(
+            ErrorKind::InvalidInput,
+            "this source cannot give single records back: choose another policy",
+        ))
+    }
+
     /// The epoch is committed and the share acknowledgements are final. Not cancel safe.
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()>;
 

@@ -57,6 +57,10 @@ impl SinkFactory for KafkaSinkFactory {
         Err(invalid_input(format!("sink {}: {}", self.config.sink.topic, faults.join("; "))))
     }
 
+    fn gives_back(&self) -> bool {
+        RejectKind::ALL.into_iter().any(|kind| self.config.policy(kind) == BadRecords::Release)
+    }
+
     async fn create(&self, subtask: usize, subtask_count: usize) -> Result<Box<dyn Sink>> {
         let config = &self.config.sink;
         let writer_config = WriterConfig {

@@ -51,6 +51,13 @@ impl KafkaSink {
         Ok(())
     }
 
+    /// The kind whose policy holds for each row of `rejected`.
+    fn deciding(&self, rejected: &RecordBatch, kinds: &[RejectKind]) -> Result<Vec<RejectKind>> {
+        let hidden = Coordinates::behind(rejected, 0)?;
+        let by_row = kinds.iter().enumerate();
+        Ok(by_row.map(|(row, kind)| self.plan.kind_at(*kind, hidden.delivery_counts.value(row))).collect())
+    }
+
     /// Which rows of `rejected` become dead letters. Fails with the first record whose policy that is.
     fn letters(&self, rejected: &RecordBatch, kinds: &[RejectKind]) -> Result<Vec<usize>> {
         let hidden = Coordinates::behind(rejected, 0)?;
@@ -61,6 +68,15 @@ impl KafkaSink {
             let (offset, error) = (hidden.offsets.value(row), errors.value(row));
             match self.plan.policy(kind) {
                 BadRecords::DeadLetter => letters.push(row),
+                BadRecords::Release => {
+                    let delivery_count = hidden.delivery_counts.value(row);
+                    tracing::debug!(
+                        kind = kind.name(),
+                        error,
+                        delivery_count,
+                        "record {topic}/{partition}/{offset} is given back"
+                    );
+                }
                 BadRecords::Reject => {
                     tracing::warn!(
                         kind = kind.name(),
@@ -105,18 +121,23 @@ impl Sink for KafkaSink {
             return Ok(());
         }
         let kinds = reject_kinds(&rejected)?;
-        let letters = self.letters(&rejected, &kinds)?;
+        let deciding = self.deciding(&rejected, &kinds)?;
+        let letters = self.letters(&rejected, &deciding)?;
         if !letters.is_empty() {
             self.enter(checkpoint).await?;
             self.writer.write_dead_letters(checkpoint, &rejected, &kinds, &letters).await?;
             self.report.dead_letter_count += letters.len() as u64;
         }
         let hidden = Coordinates::behind(&rejected, 0)?;
-        for (row, kind) in kinds.into_iter().enumerate() {
+        for (row, (kind, deciding)) in kinds.into_iter().zip(deciding).enumerate() {
             self.report.reject_counts.add(kind);
             let (partition, offset) = hidden.source(row)?;
-            let range = DecidedRange { first: offset, last: offset, decision: self.plan.decision(kind) };
-            self.report.rejected.set(partition, range);
+            let range = DecidedRange { first: offset, last: offset, decision: self.plan.decision(deciding) };
+            if self.plan.policy(deciding) == BadRecords::Release {
+                self.report.given_back.set(partition, range);
+            } else {
+                self.report.rejected.set(partition, range);
+            }
         }
         Ok(())
     }

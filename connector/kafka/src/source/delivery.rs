@@ -76,6 +76,11 @@ impl DeliveryLimit {
         if self.policy == BadRecords::Fail && left <= 0 { Treatment::Alone } else { Treatment::GiveUp }
     }
 
+    /// True when a record may be given back on this delivery: another one is left after it, and it is not protected.
+    pub(crate) fn may_be_given_back(self, delivery_count: i16) -> bool {
+        !self.treatment(delivery_count).is_protected() && i32::from(delivery_count) < i32::from(self.limit)
+    }
+
     /// Why a record is given up on this delivery.
     pub(crate) fn reason(self, delivery_count: i16) -> String {
         format!(
@@ -121,6 +126,17 @@ mod tests {
         ] {
             assert_eq!(table(limit, reserve, BadRecords::DeadLetter), expected, "{limit} {reserve}");
             assert_eq!(table(limit, reserve, BadRecords::Reject), expected, "{limit} {reserve}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_delivery_left_or_is_protected_is_not_given_back() {
+        for (limit, reserve, expected) in [(5, 2, 2), (10, 2, 7), (2, 1, 1), (1, 0, 0), (1, 2, 0), (5, 0, 4)]
+        {
+            let limits = DeliveryLimit::new(limit, reserve, BadRecords::DeadLetter);
+            let often = (1..=limit as i16 + 1).take_while(|count| limits.may_be_given_back(*count)).count();
+            assert_eq!(often, expected, "{limit} {reserve}");
+            assert!(!limits.may_be_given_back(limit as i16));
         }
     }
 

@@ -154,6 +154,31 @@ impl Locks {
         self.next_at = self.first_due();
     }
 
+    /// Of the epoch of `checkpoint`, or carried over to it, these are given back: gives those that are ours, whose locks are
+    /// forgotten.
+    pub(super) fn given_back(&mut self, checkpoint: CheckpointId, offsets: &Decisions) -> Ranges {
+        let Some(index) = self.sealed.iter().position(|epoch| epoch.checkpoint == checkpoint) else {
+            return Ranges::default();
+        };
+        let mut ours = Ranges::default();
+        for (partition, range) in offsets.ranges() {
+            let sealed = self.sealed.iter().take(index + 1).map(|epoch| &epoch.reported);
+            for ranges in std::iter::once(&self.carried).chain(sealed) {
+                for part in ranges.within(partition, range.first, range.last) {
+                    ours.add(partition, part.first, part.last);
+                }
+            }
+        }
+        for (partition, range) in ours.iter() {
+            self.carried.remove(partition, range.first, range.last);
+            for epoch in self.sealed.iter_mut().take(index + 1) {
+                epoch.reported.remove(partition, range.first, range.last);
+            }
+            self.gone(partition, range);
+        }
+        ours
+    }
+
     /// The epoch of `checkpoint`, and those before it, have committed.
     pub(super) fn committed(&mut self, checkpoint: CheckpointId) {
         while self.sealed.front().is_some_and(|epoch| epoch.checkpoint <= checkpoint) {

@@ -176,7 +176,8 @@ impl Reader {
                 self.given_up_count += 1;
                 self.plan.decision(kind)
             }
-            (Treatment::GiveUp, BadRecords::Fail) => {
+            // Release is no policy for them (`KafkaJobConfig::validate`).
+            (Treatment::GiveUp, BadRecords::Fail | BadRecords::Release) => {
                 return Err(too_often(source, offset, delivery_count, self.delivery_limit));
             }
         };

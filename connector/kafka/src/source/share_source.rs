@@ -376,6 +376,20 @@ impl Source for ShareSource {
         Ok(())
     }
 
+    async fn give_back(&mut self, checkpoint: CheckpointId, offsets: &Decisions) -> Result<()> {
+        self.check_locks()?;
+        for (partition, range) in self.locks.given_back(checkpoint, offsets).iter() {
+            self.counters.releases += range.first.count_to(range.last);
+            let released = self.consumer()?.release(partition.topic_id, partition.partition, &[range]).await;
+            match released {
+                Ok(results) => warn_of_refused(&results),
+                // No epoch decides them, so they come again when their locks end, at the latest.
+                Err(error) => tracing::warn!(%error, "records could not be given back at once"),
+            }
+        }
+        Ok(())
+    }
+
     fn can_release(&self) -> bool {
         true
     }

@@ -8,8 +8,12 @@ use super::model::ErrorPolicies;
 use super::reader::Section;
 use super::report::Problems;
 
-const POLICIES: [(&str, BadRecords); 3] =
-    [("dead-letter", BadRecords::DeadLetter), ("reject", BadRecords::Reject), ("fail", BadRecords::Fail)];
+const POLICIES: [(&str, BadRecords); 4] = [
+    ("dead-letter", BadRecords::DeadLetter),
+    ("reject", BadRecords::Reject),
+    ("release", BadRecords::Release),
+    ("fail", BadRecords::Fail),
+];
 
 /// Reads the section. Also gives the first place that asks for dead letters, which need a topic.
 pub(super) fn read(
@@ -20,6 +24,7 @@ pub(super) fn read(
     let mut one = |key: &'static str| {
         if let Some(given) = section.table().get(key).and_then(|value| value.get_ref().as_str())
             && given == "release"
+            && key == "delivery_limit"
         {
             refuse_release(&mut section, key, problems);
             return None;
@@ -40,13 +45,13 @@ pub(super) fn read(
     (policies, wants_letters)
 }
 
-/// Giving a record back needs an epoch without it, and its siblings may be in the transaction already.
+/// What is given back after its last delivery is archived by the broker.
 fn refuse_release(section: &mut Section<'_>, key: &'static str, problems: &mut Problems) {
     let Some(given) = section.string(key, problems) else { return };
     problems.add_with_help(
         &given.span,
         format!("errors.{key} cannot be \"release\""),
-        "a record cannot be given back alone: the checkpoint that holds it would be aborted, and everything else in it \
-         would pay a delivery each time; use dead-letter, and `sharestream dead-letter replay` for a later attempt",
+        "these records have no delivery left to spare: given back, the broker would archive them; use dead-letter, and \
+         `sharestream dead-letter replay` for a later attempt",
     );
 }

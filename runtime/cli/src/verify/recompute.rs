@@ -56,9 +56,15 @@ impl Recompute {
             None
         };
         let rows = RowsBuilder::new(&job.source.format, names);
-        let of = |kind| match settings::kafka_config(job, &[], None).policy(kind) {
+        let config = settings::kafka_config(job, &[], None);
+        // What is given back fails each time, until its deliveries run out.
+        let in_the_end = |kind| match config.policy(kind) {
+            BadRecords::Release => config.policy(RejectKind::DeliveryLimit),
+            policy => policy,
+        };
+        let of = |kind| match in_the_end(kind) {
             BadRecords::DeadLetter => Expected::Rejected,
-            BadRecords::Reject | BadRecords::Fail => Expected::RejectedUnkept,
+            BadRecords::Reject | BadRecords::Fail | BadRecords::Release => Expected::RejectedUnkept,
         };
         let (on_decode, on_transform) = (of(RejectKind::Decode), of(RejectKind::Transform));
         let key = job.sink.key.clone();

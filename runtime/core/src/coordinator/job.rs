@@ -13,7 +13,7 @@ use super::calls::CallsShown;
 use super::commit::{CommitEnd, CommitFigures, CommitTools, ProbeEnd};
 use super::drain::Stage;
 use super::job_state::{EpochEvent, EpochLine, TransitionError, Work};
-use super::pending_checkpoint::{EpochCounts, PendingCheckpoint, Report, Sealed, Subtask};
+use super::pending_checkpoint::{EpochCounts, PendingCheckpoint, Report, Sealed, Subtask, Undecided};
 use super::seat::{Assignment, Seat, WorkEnd};
 use super::start::Started;
 use super::trace::Trace;
@@ -287,7 +287,7 @@ impl Coordinator {
             return Ok(());
         }
         let Some(pending) = self.pending.take() else { return Ok(()) };
-        let (mut sealed, deferred) = pending.seal()?;
+        let (mut sealed, Undecided { deferred, given_back }) = pending.seal()?;
         sealed.trace.sealed(now, &sealed.counts);
         self.advance(checkpoint, EpochEvent::Sealed)?;
         let offsets = all_of(&deferred);
@@ -296,6 +296,9 @@ impl Coordinator {
             let offsets = Arc::new(offsets);
             self.command(&SourceCommand::Deferred(checkpoint, offsets))?;
             self.carried = if is_planted(Bug::CarriedOffsetsForgotten) { Vec::new() } else { deferred };
+        }
+        if !given_back.is_empty() {
+            self.command(&SourceCommand::GiveBack(checkpoint, Arc::new(given_back)))?;
         }
         self.sealed.push((now, sealed));
         Ok(())

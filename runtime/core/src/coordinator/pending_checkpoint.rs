@@ -69,6 +69,7 @@ pub(crate) struct PendingCheckpoint {
     /// Offsets that operators still work on.
     deferred: Decisions,
     rejected: Decisions,
+    given_back: Decisions,
     states: Vec<StateReport>,
     counts: EpochCounts,
 }
@@ -84,6 +85,15 @@ pub(crate) struct Sealed {
     /// State of all operators that keep any.
     pub(crate) operators: Vec<OperatorSnapshot>,
     pub(crate) counts: EpochCounts,
+}
+
+/// What was reported for a checkpoint and is not decided by it.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Undecided {
+    /// What operators still work on, by member: for the next checkpoint.
+    pub(crate) deferred: Vec<MemberDecisions>,
+    /// What goes back to the group.
+    pub(crate) given_back: Decisions,
 }
 
 impl Sealed {
@@ -110,6 +120,7 @@ impl PendingCheckpoint {
             decided: carried,
             deferred: Decisions::new(),
             rejected: Decisions::new(),
+            given_back: Decisions::new(),
             states: Vec::new(),
         }
     }
@@ -149,6 +160,7 @@ impl PendingCheckpoint {
                 self.counts.dead_letters += report.dead_letter_count;
                 self.counts.rejected += report.reject_counts;
                 self.rejected.overlay(&report.rejected);
+                self.given_back.overlay(&report.given_back);
             }
         }
         Ok(self.waiting.is_empty())
@@ -184,10 +196,10 @@ impl PendingCheckpoint {
     }
 
     /// Lays the sinks' rejections over the sources' decisions; each offset stays with the member that holds it. What
-    /// operators still work on is taken out, for the next checkpoint: the second value, by member. Errors: `Abort` (two
+    /// operators still work on, and what goes back to the group, is taken out: the second value. Errors: `Abort` (two
     /// members decided the same offset), `Bug` (a dead letter of an offset that no source decided, one that is still
     /// worked on, or rows without decisions).
-    pub(crate) fn seal(mut self) -> Result<(Sealed, Vec<MemberDecisions>)> {
+    pub(crate) fn seal(mut self) -> Result<(Sealed, Undecided)> {
         let checkpoint = self.checkpoint;
         check_disjoint(&self.decided).map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
         for partition in self.rejected.partitions() {
@@ -195,8 +207,9 @@ impl PendingCheckpoint {
             overlay_rejections(&mut self.decided, partition, &ranges)
                 .map_err(|error| error.within(&format!("checkpoint {checkpoint}")))?;
         }
-        let carried = self.take_deferred()?;
-        self.counts.records_in = self.counts.records_in.saturating_sub(records_of(&carried));
+        let deferred = self.take_deferred()?;
+        let back_count = self.take_given_back()?;
+        self.counts.records_in = self.counts.records_in.saturating_sub(records_of(&deferred) + back_count);
         let EpochCounts { rows_out, dead_letters, .. } = self.counts;
         if self.decided.is_empty() && (rows_out > 0 || dead_letters > 0) {
             return Err(bug(format!(
@@ -209,8 +222,29 @@ impl PendingCheckpoint {
             self.counts.state_compacted_bytes += state.base_bytes;
         }
         let operators = snapshots_of(self.states);
-        let PendingCheckpoint { triggered_at, trace, decided, counts, .. } = self;
-        Ok((Sealed { checkpoint, triggered_at, trace, decided, operators, counts }, carried))
+        let PendingCheckpoint { triggered_at, trace, decided, counts, given_back, .. } = self;
+        let undecided = Undecided { deferred, given_back };
+        Ok((Sealed { checkpoint, triggered_at, trace, decided, operators, counts }, undecided))
+    }
+
+    /// Takes what goes back to the group out of the decisions; gives how many records that are.
+    fn take_given_back(&mut self) -> Result<u64> {
+        let mut taken_count = 0;
+        for member in &mut self.decided {
+            for (partition, range) in self.given_back.ranges() {
+                let taken = member.decisions.take_within(partition, range.first, range.last);
+                taken_count += taken.iter().map(|part| part.first.count_to(part.last)).sum::<u64>();
+            }
+        }
+        self.decided.retain(|member| !member.decisions.is_empty());
+        let expected = self.given_back.offset_count();
+        if taken_count == expected {
+            return Ok(taken_count);
+        }
+        Err(bug(format!(
+            "checkpoint {}: {expected} offsets are given back, of which the sources handed on {taken_count}",
+            self.checkpoint
+        )))
     }
 
     /// Takes what is still worked on out of the decisions.
@@ -410,8 +444,8 @@ mod tests {
         let rejected =
             sink(&[(2, 3, Reject), (9, 9, Reject), (11, 11, Reject), (20, 20, Reject), (31, 31, Reject)]);
         assert!(pending.acknowledge(Subtask::Sink(0), id, rejected).unwrap());
-        let (sealed, carried) = pending.seal().unwrap();
-        assert!(carried.is_empty());
+        let (sealed, undecided) = pending.seal().unwrap();
+        assert_eq!(undecided, Undecided::default());
         assert_eq!(sealed.decided.len(), 2);
         assert_eq!(
             sealed.decided[0].decisions,
@@ -429,6 +463,28 @@ mod tests {
             ..EpochCounts::default()
         };
         assert_eq!(sealed.counts, counts);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_given_back_is_decided_by_nobody() {
+        use Decision::{Accept, Reject};
+        let id = CheckpointId(7);
+        let back =
+            |given_back| Report::Sink(SinkReport { given_back, row_count: 2, ..SinkReport::default() });
+        let of_one_source = |decided: &[(i64, i64, Decision)], given_back| {
+            let mut pending = pending(&[Subtask::Source(0), Subtask::Sink(0)]);
+            pending.acknowledge(Subtask::Source(0), id, source("a", decided)).unwrap();
+            pending.acknowledge(Subtask::Sink(0), id, back(given_back)).unwrap();
+            pending.seal()
+        };
+        let given_back = ranges(&[(3, 4, Reject), (9, 9, Reject)]);
+        // The source has called one of them bad already.
+        let (sealed, undecided) =
+            of_one_source(&[(0, 8, Accept), (9, 9, Reject)], given_back.clone()).unwrap();
+        assert_eq!(sealed.decided[0].decisions, ranges(&[(0, 2, Accept), (5, 8, Accept)]));
+        assert_eq!((undecided.given_back, sealed.counts.records_in), (given_back, 2));
+        let error = of_one_source(&[(0, 8, Accept)], ranges(&[(8, 9, Reject)])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Bug, "{error}");
     }
 
     #[tokio::test(start_paused = true)]

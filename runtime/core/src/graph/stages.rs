@@ -100,6 +100,14 @@ struct End {
     may_defer: bool,
 }
 
+/// What the sink reads from.
+pub(super) struct Last {
+    pub(super) upstream: Upstream,
+    pub(super) schema: SchemaRef,
+    /// Each record gets here as one row at most, on one path, and no state has counted it.
+    pub(super) is_one_row: bool,
+}
+
 /// Plans streams, and collects what is wrong with them.
 #[derive(Default)]
 pub(super) struct Planner {
@@ -110,15 +118,15 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// Plans `stream`; gives what the sink reads from, and its schema. `None`: a fault ended the walk, because what follows
-    /// has no schema to check.
-    pub(super) fn plan(&mut self, stream: Stream) -> Option<(Upstream, SchemaRef)> {
+    /// Plans `stream`; gives what the sink reads from. `None`: a fault ended the walk, because what follows has no schema to
+    /// check.
+    pub(super) fn plan(&mut self, stream: Stream) -> Option<Last> {
         let end = self.stream(stream)?;
         if end.exchange != Exchange::Forward {
             let fault = "a rebalance has no operator behind it: the sink spreads its rows itself";
             self.faults.push(fault.to_owned());
         }
-        Some((end.upstream, end.schema))
+        Some(Last { upstream: end.upstream, schema: end.schema, is_one_row: end.may_defer })
     }
 
     /// True when an operator keeps state.

@@ -3,7 +3,7 @@
 use arrow_schema::SchemaRef;
 
 use super::logical::{JobBuilder, JobGraph};
-use super::stages::Planner;
+use super::stages::{Last, Planner};
 use crate::coordinates;
 use crate::error::{Error, Result};
 use crate::{ErrorKind, StepHook};
@@ -32,17 +32,24 @@ pub(super) fn check(builder: JobBuilder) -> Result<JobGraph> {
     let early = |name: &String| format!("operator {name} was given before the source");
     planner.faults.extend(misplaced.iter().map(early));
     let last = stream.and_then(|stream| planner.plan(stream));
-    if let (Some((_, schema)), Some((sink, _))) = (&last, &sink)
-        && let Err(error) = sink.check_schema(schema.clone())
-    {
-        planner.faults.push(format!("sink {}: {error}", sink.name()));
+    if let (Some(last), Some((sink, _))) = (&last, &sink) {
+        if let Err(error) = sink.check_schema(last.schema.clone()) {
+            planner.faults.push(format!("sink {}: {error}", sink.name()));
+        }
+        if sink.gives_back() && !last.is_one_row {
+            planner.faults.push(format!(
+                "sink {}: rejected records are to be given back (policy release), but here a record may be several rows, or \
+                 state has counted it, which a return would not undo: choose another policy",
+                sink.name()
+            ));
+        }
     }
     if planner.has_state() && store.is_none() {
         let fault = "an operator keeps state, and the job has no checkpoint store to keep it in";
         planner.faults.push(fault.to_owned());
     }
     let Planner { plan, faults, .. } = planner;
-    let (Some((last, _)), Some((sink, sink_parallelism)), Some(protocol), true) =
+    let (Some(Last { upstream: last, .. }), Some((sink, sink_parallelism)), Some(protocol), true) =
         (last, sink, protocol, faults.is_empty())
     else {
         return Err(Error::new(ErrorKind::InvalidInput, format!("job {id}: {}", faults.join("; "))));

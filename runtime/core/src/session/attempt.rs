@@ -319,7 +319,10 @@ impl Attempt {
         })?;
         pending.acknowledge(Subtask::Source(0), checkpoint, Report::Source(decided))?;
         pending.acknowledge(Subtask::Sink(0), checkpoint, Report::Sink(flushed))?;
-        let (mut sealed, _none_deferred) = pending.seal()?;
+        let (mut sealed, undecided) = pending.seal()?;
+        if !undecided.given_back.is_empty() {
+            self.source.give_back(checkpoint, &undecided.given_back).await?;
+        }
         sealed.trace.sealed(self.tools.clock.now(), &sealed.counts);
         Ok(sealed)
     }

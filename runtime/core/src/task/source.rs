@@ -19,6 +19,8 @@ pub(crate) enum SourceCommand {
     Barrier(Barrier),
     /// These offsets are decided in a later epoch than that of the checkpoint.
     Deferred(CheckpointId, Arc<Decisions>),
+    /// These offsets are decided by no epoch and go back to the group.
+    GiveBack(CheckpointId, Arc<Decisions>),
     /// The epoch is committed.
     Committed(CheckpointId),
     /// Acquire nothing more.
@@ -28,7 +30,7 @@ pub(crate) enum SourceCommand {
 }
 
 /// Commands that can be on their way to a source: a barrier is sent only when every source has answered the one
-/// before, so there are at most that barrier, the commits and deferrals of the two epochs before it, and the two
+/// before, so there are at most that barrier, the commits, deferrals and returns of the two epochs before it, and the two
 /// commands of a drain. The rest is slack.
 pub(crate) const COMMANDS_MAX: usize = 16;
 
@@ -132,6 +134,11 @@ impl SourceTask {
             }
             SourceCommand::Deferred(checkpoint, offsets) => {
                 self.source.deferred(checkpoint, &offsets).await?;
+                self.gauges.refresh(subtask, self.source.in_flight());
+                Ok(())
+            }
+            SourceCommand::GiveBack(checkpoint, offsets) => {
+                self.source.give_back(checkpoint, &offsets).await?;
                 self.gauges.refresh(subtask, self.source.in_flight());
                 Ok(())
             }
