@@ -1,6 +1,6 @@
 //! The coordinator's door: workers come here and wait for attempts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,6 +43,8 @@ impl WorkerIdentity {
 
 /// Connections that are being greeted at a time; more wait for `accept`.
 const GREETINGS_MAX: usize = 32;
+/// Workers of one role that wait: more than one are on standby.
+const WAITING_MAX: usize = 4;
 /// Pause between two looks at whether waiting workers are still there, which tells them the same of us.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// A worker that waits and does not answer for so long is gone.
@@ -74,10 +76,17 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: BTreeMap<Role, Control>,
+    /// Oldest first.
+    waiting: BTreeMap<Role, VecDeque<Control>>,
     has_ended: bool,
     /// Workers that were told so.
     told: Vec<Role>,
+}
+
+impl State {
+    fn first(&mut self, role: Role) -> Option<Control> {
+        self.waiting.get_mut(&role)?.pop_front()
+    }
 }
 
 impl fmt::Debug for Workers {
@@ -118,7 +127,7 @@ impl Workers {
             state.has_ended = true;
             std::mem::take(&mut state.waiting)
         };
-        for control in waiting.into_values() {
+        for control in waiting.into_values().flatten() {
             self.shared.tell_ended(control).await;
         }
         let all_told =
@@ -134,7 +143,7 @@ impl Workers {
         let mut changed = self.shared.changed.subscribe();
         let taking = async {
             loop {
-                let control = self.shared.lock().waiting.remove(&role);
+                let control = self.shared.lock().first(role);
                 let Some(mut control) = control else {
                     // The sender lives as long as we do.
                     let _changed = changed.changed().await;
@@ -183,7 +192,8 @@ impl Shared {
         matches!(self.clock.timeout(ANSWER_MAX, asking).await, Ok(Ok(true)))
     }
 
-    /// Puts a worker where attempts find it. The newest one counts: an older one of its role may be dead without a sign.
+    /// Puts a worker where attempts find it. One too many is sent away, and tries again: a place gets free once a dead one
+    /// was found out.
     async fn wait(&self, control: Control) {
         let has_ended = {
             let mut state = self.lock();
@@ -191,8 +201,11 @@ impl Shared {
                 Some(control)
             } else {
                 let role = control.hello.role;
-                if state.waiting.insert(role, control).is_some() {
-                    tracing::warn!(%role, "another worker of this role has come, the one before is sent away");
+                let waiting = state.waiting.entry(role).or_default();
+                if waiting.len() < WAITING_MAX {
+                    waiting.push_back(control);
+                } else {
+                    tracing::warn!(%role, "more workers wait than there is room for, one is sent away");
                 }
                 None
             }
@@ -272,13 +285,15 @@ impl Shared {
     /// Looks at whether who waits is still there.
     async fn look_at_waiting(&self) {
         for role in [Role::Sources, Role::Sinks] {
-            let Some(mut control) = self.lock().waiting.remove(&role) else { continue };
-            if self.answers(&mut control).await {
-                if !self.lock().waiting.contains_key(&role) {
+            let count = self.lock().waiting.get(&role).map_or(0, VecDeque::len);
+            for _ in 0..count {
+                // Taken by an attempt meanwhile, there may be fewer.
+                let Some(mut control) = self.lock().first(role) else { break };
+                if self.answers(&mut control).await {
                     self.wait(control).await;
+                } else {
+                    tracing::info!(%role, process = control.hello.process, "a worker that waited is gone");
                 }
-            } else {
-                tracing::info!(%role, process = control.hello.process, "a worker that waited is gone");
             }
         }
     }
