@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
 
-use crate::{JobKey, OperatorSnapshot};
+use crate::{JobKey, OperatorSnapshot, Result, codec};
 
 /// One checkpoint: what was decided since its predecessor, and the state after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +95,16 @@ impl Manifest {
     /// Version that this code writes; it reads this one and all before it. Version 2 added the
     /// outcome topic's id, version 3 the state of operators.
     pub const FORMAT_VERSION: u32 = 3;
+
+    /// The bytes that a store keeps, for a way to another process. Errors: `Bug`.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        codec::encode(self)
+    }
+
+    /// Reads what [`Manifest::to_bytes`] gave. Errors: `Corrupt`; `InvalidInput` for a newer format.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        codec::decode("of another process", bytes)
+    }
 
     /// A manifest without decisions or state.
     pub fn new(

@@ -1,9 +1,16 @@
 //! What the parts of one attempt tell each other beside the graph: the identity of each open epoch, the live epoch of
 //! each member, and (at least once) the decisions that may be acknowledged.
+//!
+//! In one process it is shared memory. Where sources, sinks and coordinator are processes of their own, each has one, and
+//! [`link`] carries what one of them learns to the one that needs it: identities from the coordinator to the sinks, decisions
+//! from the coordinator to the sources, and back that they are acknowledged; the epoch of a member is asked for.
+
+pub(crate) mod link;
+mod message;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +18,9 @@ use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Clock, ErrorKind, watch};
 use sharestream_client::{MetadataHandle, ProducerIdentity, ShareGroupMetadata};
 use sharestream_core::decision::{Decisions, MemberDecisions, ShareMember};
+use sharestream_core::remote::{Outbox, Peer, Role};
 
+use self::message::Message;
 use crate::{Error, Result};
 
 type Identities = BTreeMap<CheckpointId, ProducerIdentity>;
@@ -29,7 +38,18 @@ pub(crate) struct Attempt {
     is_restarted: AtomicBool,
     /// Members of the present attempt that may still acquire something.
     fetching: Mutex<Arc<watch::Sender<usize>>>,
+    /// The way to the other processes of the job, where there are any.
+    outbox: Mutex<Option<Outbox>>,
+    /// What the sources have answered about members, by the number of the question, until it is taken.
+    answers: watch::Sender<Answers>,
+    questions: AtomicU64,
 }
+
+/// `None`: that member's consumer is gone.
+type Answers = BTreeMap<u64, Option<ShareGroupMetadata>>;
+
+/// Longest wait for what the sources worker knows of a member: it is one look at a value.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// A member that may acquire something; dropped, it may no longer.
 #[derive(Debug)]
@@ -75,6 +95,9 @@ impl Attempt {
             owners: Mutex::default(),
             is_restarted: AtomicBool::new(false),
             fetching: Mutex::new(Arc::new(watch::Sender::new(0))),
+            outbox: Mutex::new(None),
+            answers: watch::Sender::new(Answers::new()),
+            questions: AtomicU64::new(0),
         })
     }
 
@@ -105,6 +128,8 @@ impl Attempt {
 
     /// Forgets what an earlier attempt left.
     pub(crate) fn reset(&self) {
+        *locked(&self.outbox) = None;
+        self.answers.send_replace(Answers::new());
         self.identities.send_replace(Identities::new());
         locked(&self.members).clear();
         locked(&self.committed).clear();
@@ -119,8 +144,33 @@ impl Attempt {
         Fetching(members)
     }
 
-    /// The transaction of this epoch is open: sinks may write.
-    pub(crate) fn publish_identity(&self, checkpoint: CheckpointId, identity: ProducerIdentity) {
+    /// Tells another process of the job, if this peer is one. Errors: those of [`Outbox::send`].
+    fn tell(&self, peer: Peer, message: &Message) -> Result<bool> {
+        match locked(&self.outbox).as_ref().filter(|outbox| outbox.reaches(peer)) {
+            Some(outbox) => outbox.send(peer, message.encode()).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// As [`Attempt::tell`], where a message that is not sent changes nothing: the attempt is over then, and whoever would
+    /// have heard of it ends, too.
+    fn mention(&self, peer: Peer, message: &Message) {
+        if let Err(error) = self.tell(peer, message) {
+            tracing::debug!(%error, "another process of the job was not told");
+        }
+    }
+
+    /// The transaction of this epoch is open: sinks may write. Errors: they cannot be told.
+    pub(crate) fn publish_identity(
+        &self,
+        checkpoint: CheckpointId,
+        identity: ProducerIdentity,
+    ) -> Result<()> {
+        self.take_identity(checkpoint, identity.clone());
+        self.tell(Peer::Worker(Role::Sinks), &Message::Opened(checkpoint, identity)).map(|_| ())
+    }
+
+    fn take_identity(&self, checkpoint: CheckpointId, identity: ProducerIdentity) {
         self.identities.send_modify(|identities| {
             identities.insert(checkpoint, identity);
         });
@@ -128,6 +178,11 @@ impl Attempt {
 
     /// The transaction of this epoch is over: nobody may write into it.
     pub(crate) fn withdraw_identity(&self, checkpoint: CheckpointId) {
+        self.forget_identity(checkpoint);
+        self.mention(Peer::Worker(Role::Sinks), &Message::Closed(checkpoint));
+    }
+
+    fn forget_identity(&self, checkpoint: CheckpointId) {
         self.identities.send_modify(|identities| {
             identities.remove(&checkpoint);
         });
@@ -147,20 +202,67 @@ impl Attempt {
         locked(&self.members).insert(handle.current().member_id, handle);
     }
 
-    /// The member as the group knows it now; as it was when it decided, if its consumer is gone.
-    pub(crate) fn live_member(&self, member: &ShareMember) -> ShareGroupMetadata {
-        match locked(&self.members).get(&member.member_id) {
-            Some(handle) => handle.current(),
-            None => ShareGroupMetadata {
-                group_id: member.group_id.clone(),
-                member_id: member.member_id.clone(),
-                member_epoch: member.member_epoch,
-            },
+    /// The member as the group knows it now; as it was when it decided, if its consumer is gone. Errors: `Abort`, the
+    /// sources are in another process, which does not answer; nothing is staged yet, so that costs no delivery. Cancel safe.
+    pub(crate) async fn live_member(
+        &self,
+        member: &ShareMember,
+        clock: &Clock,
+    ) -> Result<ShareGroupMetadata> {
+        let known = match self.ask_sources(&member.member_id, clock).await? {
+            Some(answer) => answer,
+            None => self.known_member(&member.member_id),
+        };
+        Ok(known.unwrap_or_else(|| ShareGroupMetadata {
+            group_id: member.group_id.clone(),
+            member_id: member.member_id.clone(),
+            member_epoch: member.member_epoch,
+        }))
+    }
+
+    fn known_member(&self, member_id: &str) -> Option<ShareGroupMetadata> {
+        locked(&self.members).get(member_id).map(MetadataHandle::current)
+    }
+
+    /// What the sources worker knows of a member; `None`: the sources are here.
+    async fn ask_sources(
+        &self,
+        member_id: &str,
+        clock: &Clock,
+    ) -> Result<Option<Option<ShareGroupMetadata>>> {
+        let number = self.questions.fetch_add(1, Ordering::Relaxed);
+        let question = Message::AskMember { number, member_id: member_id.to_owned() };
+        let silent = |why: String| {
+            Error::new(
+                ErrorKind::Abort,
+                format!("the sources worker did not say of member {member_id}: {why}"),
+            )
+        };
+        let is_asked = self.tell(Peer::Worker(Role::Sources), &question);
+        if !is_asked.map_err(|error| silent(error.to_string()))? {
+            return Ok(None);
         }
+        let mut answers = self.answers.subscribe();
+        let answered = answers.wait_for(|answers| answers.contains_key(&number));
+        if clock.timeout(ANSWER_MAX, answered).await.is_err() {
+            return Err(silent(format!("no answer within {ANSWER_MAX:?}")));
+        }
+        let mut answer = None;
+        self.answers.send_if_modified(|answers| {
+            answer = answers.remove(&number);
+            false
+        });
+        Ok(answer)
     }
 
     /// The epoch has committed: its sources may acknowledge it (at least once).
     pub(crate) fn release_decisions(&self, checkpoint: CheckpointId, decided: &[MemberDecisions]) {
+        self.take_released(checkpoint, decided);
+        // Committed it is; untold, the records come again, and their claims are known, or it was at least once.
+        self.mention(Peer::Worker(Role::Sources), &Message::Committed(checkpoint, decided.to_vec()));
+    }
+
+    fn take_released(&self, checkpoint: CheckpointId, decided: &[MemberDecisions]) {
         let by_member = decided
             .iter()
             .map(|member| (member.member.member_id.clone(), member.decisions.clone()))
@@ -177,9 +279,16 @@ impl Attempt {
 
     /// A member has acknowledged what it took; the last one closes the epoch.
     pub(crate) fn acknowledged(&self, checkpoint: CheckpointId) {
-        let mut committed = locked(&self.committed);
-        if committed.get(&checkpoint).is_some_and(BTreeMap::is_empty) {
-            committed.remove(&checkpoint);
+        let is_closed = {
+            let mut committed = locked(&self.committed);
+            let is_last = committed.get(&checkpoint).is_some_and(BTreeMap::is_empty);
+            if is_last {
+                committed.remove(&checkpoint);
+            }
+            is_last
+        };
+        if is_closed {
+            self.mention(Peer::Coordinator, &Message::Acknowledged(checkpoint));
         }
     }
 

@@ -10,11 +10,13 @@ use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{Client, ClientConfig, KafkaError, TopicInfo};
 use sharestream_core::commit::{AckMode, CommitProtocol, StepHook};
 use sharestream_core::coordinates::RejectKind;
+use sharestream_core::remote::ConnectorLink;
 use sharestream_core::sink::SinkFactory;
 use sharestream_core::source::SourceFactory;
 
 use crate::Result;
 use crate::attempt::Attempt;
+use crate::attempt::link::AttemptLink;
 use crate::commit::{
     AtLeastOnceCommit, LedgerCommit, OutcomeTopic, TransactionalCommit, Transactions, TransactionsConfig,
 };
@@ -173,6 +175,12 @@ impl KafkaJob {
                 Box::new(TransactionalCommit::new(transactions, separately, self.tail.clone()))
             }
         }
+    }
+
+    /// What carries the state that sources, sinks and commit protocol share, where they are in processes of their own: one
+    /// for all attempts, given to the [`JobBuilder`](sharestream_core::JobBuilder) in each of the three.
+    pub fn link(&self) -> Arc<dyn ConnectorLink> {
+        Arc::new(AttemptLink { attempt: self.attempt.clone(), tail: self.tail.clone(), mode: self.mode })
     }
 
     fn keeper_config(&self) -> KeeperConfig {

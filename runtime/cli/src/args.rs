@@ -3,6 +3,7 @@
 pub(crate) mod checkpoints;
 pub(crate) mod dead_letters;
 pub(crate) mod groups;
+pub(crate) mod processes;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -117,9 +118,15 @@ pub(crate) struct RunArgs {
     /// Instead of the job file.
     #[command(flatten)]
     pub(crate) overrides: Overrides,
+    /// One job in three processes.
+    #[command(flatten)]
+    pub(crate) processes: processes::ProcessArgs,
     /// Stop for ever at the COUNT-th commit that reaches STEP (crash tests)
     #[arg(long, value_name = "STEP:COUNT", hide = true)]
     pub(crate) crash_at: Option<CrashAt>,
+    /// Say so and pause for a moment there (crash tests of the other processes)
+    #[arg(long, value_name = "STEP:COUNT", hide = true, conflicts_with = "crash_at")]
+    pub(crate) pause_at: Option<CrashAt>,
     /// End when standard input ends (the parent is gone)
     #[arg(long, hide = true)]
     pub(crate) with_parent: bool,

@@ -42,9 +42,22 @@ struct State {
     receiver_gone: bool,
     sender_waker: Option<Waker>,
     receiver_waker: Option<Waker>,
+    /// Received for another process and not taken there: they are still held against the bounds.
+    on_the_way: VecDeque<Load>,
+    /// The end was received for another process.
+    end_passed: bool,
+    /// Elements that were received.
+    taken_count: u64,
+    /// Whoever watches that count.
+    taken_waker: Option<Waker>,
 }
 
 impl State {
+    fn release(&mut self, load: Load) {
+        self.used.rows -= load.rows;
+        self.used.bytes -= load.bytes;
+    }
+
     fn has_room_for(&self, load: Load) -> bool {
         load.rows == 0
             || self.used.rows == 0
@@ -70,6 +83,10 @@ pub(crate) fn channel(bounds: Bounds) -> (Sender, Receiver) {
         receiver_gone: false,
         sender_waker: None,
         receiver_waker: None,
+        on_the_way: VecDeque::new(),
+        end_passed: false,
+        taken_count: 0,
+        taken_waker: None,
     }));
     (Sender(state.clone()), Receiver(state))
 }
@@ -113,11 +130,11 @@ impl Receiver {
         let mut state = lock(&self.0);
         match state.queue.pop_front() {
             Some((element, load)) => {
-                state.used.rows -= load.rows;
-                state.used.bytes -= load.bytes;
-                let waker = state.sender_waker.take();
+                state.release(load);
+                state.taken_count += 1;
+                let wakers = [state.sender_waker.take(), state.taken_waker.take()];
                 drop(state);
-                waker.inspect(Waker::wake_by_ref);
+                wakers.into_iter().flatten().for_each(Waker::wake);
                 Poll::Ready(Some(element))
             }
             None if state.sender_gone => Poll::Ready(None),
@@ -126,6 +143,87 @@ impl Receiver {
                 Poll::Pending
             }
         }
+    }
+}
+
+impl Receiver {
+    /// As [`Receiver::poll_receive`], for a receiver in another process: the element stays counted until
+    /// [`Passage::taken`] says that it was taken there, so that the bounds hold over both.
+    pub(crate) fn poll_pass_on(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamElement>> {
+        let mut state = lock(&self.0);
+        match state.queue.pop_front() {
+            Some((element, load)) => {
+                state.on_the_way.push_back(load);
+                state.end_passed |= matches!(element, StreamElement::End);
+                Poll::Ready(Some(element))
+            }
+            None if state.sender_gone => Poll::Ready(None),
+            None => {
+                state.receiver_waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The other end of what [`Receiver::poll_pass_on`] takes.
+    pub(crate) fn passage(&self) -> Passage {
+        Passage(self.0.clone())
+    }
+}
+
+/// Elements on their way to another process.
+#[derive(Debug)]
+pub(crate) struct Passage(Arc<Mutex<State>>);
+
+impl Passage {
+    /// The oldest `count` of them were taken. False: there are not so many.
+    #[must_use]
+    pub(crate) fn taken(&self, count: u64) -> bool {
+        let mut state = lock(&self.0);
+        if count > state.on_the_way.len() as u64 {
+            return false;
+        }
+        for _ in 0..count {
+            if let Some(load) = state.on_the_way.pop_front() {
+                state.release(load);
+            }
+        }
+        let waker = state.sender_waker.take();
+        drop(state);
+        waker.inspect(Waker::wake_by_ref);
+        true
+    }
+
+    /// Whether everything up to the end was passed on and taken.
+    pub(crate) fn is_through(&self) -> bool {
+        let state = lock(&self.0);
+        state.end_passed && state.on_the_way.is_empty()
+    }
+}
+
+/// Watches how many elements a receiver has taken.
+#[derive(Debug)]
+pub(crate) struct TakenWatch(Arc<Mutex<State>>);
+
+impl TakenWatch {
+    /// The count, once it is above `seen`; never, once the receiver is gone. Cancel safe.
+    pub(crate) async fn beyond(&self, seen: u64) -> u64 {
+        poll_fn(|cx| {
+            let mut state = lock(&self.0);
+            if state.taken_count > seen {
+                return Poll::Ready(state.taken_count);
+            }
+            state.taken_waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Sender {
+    /// Watches what becomes of what is sent.
+    pub(crate) fn taken(&self) -> TakenWatch {
+        TakenWatch(self.0.clone())
     }
 }
 
@@ -264,6 +362,36 @@ mod tests {
         tokio::task::yield_now().await;
         drop(receiver);
         assert_eq!(task.join().await.unwrap(), Some(Err(ReceiverGone)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_passed_on_counts_until_it_was_taken() {
+        let (mut sender, mut receiver) = channel(Bounds { rows_max: 10, bytes_max: 1 << 20 });
+        let passage = receiver.passage();
+        sender.send(batch(6)).await.unwrap();
+        sender.send(batch(4)).await.unwrap();
+        for _ in 0..2 {
+            poll_fn(|cx| receiver.poll_pass_on(cx)).await.unwrap();
+        }
+        assert!(waits(&mut sender, batch(1)).await);
+        assert!(!passage.taken(3), "only two are on their way");
+        assert!(passage.taken(1));
+        sender.send(batch(6)).await.unwrap();
+        assert!(waits(&mut sender, batch(1)).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_taken_is_counted() {
+        let (mut sender, mut receiver) = channel(Bounds { rows_max: 10, bytes_max: 1 << 20 });
+        let taken = sender.taken();
+        sender.send(batch(1)).await.unwrap();
+        sender.send(batch(1)).await.unwrap();
+        let clock = Clock::system();
+        assert!(clock.timeout(Duration::from_secs(1), taken.beyond(0)).await.is_err());
+        receive(&mut receiver).await.unwrap();
+        assert_eq!(taken.beyond(0).await, 1);
+        receive(&mut receiver).await.unwrap();
+        assert_eq!(taken.beyond(1).await, 2);
     }
 
     #[test]

@@ -25,6 +25,11 @@ impl Job {
         Job { graph }
     }
 
+    /// The graph, for a process that runs a part of it.
+    pub(crate) fn into_graph(self) -> JobGraph {
+        self.graph
+    }
+
     /// Recovers, runs until the job is drained or stopped or something fails, and leaves nothing running.
     ///
     /// # Errors

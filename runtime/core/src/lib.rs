@@ -19,7 +19,9 @@
 //!
 //! Whoever wants no runtime takes a [`session::Session`]: the same parts and the same commit in a loop of one's own.
 //!
-//! What it is not: a cluster scheduler. One process runs the whole graph of one (job, instance).
+//! One process runs the whole graph of one (job, instance), or three do ([`remote`]).
+//!
+//! What it is not: a cluster scheduler.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -61,6 +63,7 @@ mod metrics;
 pub mod operator;
 mod options;
 mod parts;
+pub mod remote;
 pub mod session;
 pub mod sink;
 pub mod source;

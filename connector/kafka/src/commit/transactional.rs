@@ -91,7 +91,8 @@ impl TransactionalCommit {
     ) -> Result<()> {
         let order = if self.separately { StagingOrder::OneByOne } else { StagingOrder::Concurrent };
         for is_last_try in [false, true] {
-            let metadata = self.transactions.attempt().live_member(&call.member);
+            let clock = self.transactions.client().env().clock.clone();
+            let metadata = self.transactions.attempt().live_member(&call.member, &clock).await?;
             let hook = self.transactions.hook();
             let on_leader_staged = |_leader: NodeId| {
                 *left = left.saturating_sub(1);

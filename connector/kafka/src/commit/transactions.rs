@@ -168,8 +168,7 @@ impl Transactions {
         let timeout_ms = i64::try_from(self.config.transaction_timeout.as_millis()).unwrap_or(i64::MAX);
         let deadline_ms = self.client.env().clock.wall_ms().saturating_add(timeout_ms);
         self.open.insert(checkpoint, OpenEpoch { identity: identity.clone(), deadline_ms });
-        self.attempt.publish_identity(checkpoint, identity);
-        Ok(())
+        self.attempt.publish_identity(checkpoint, identity)
     }
 
     pub(crate) fn session(&mut self, checkpoint: CheckpointId) -> Result<&mut TransactionSession> {

@@ -5,6 +5,7 @@ mod caught_up;
 pub(crate) mod checkpoint;
 pub(crate) mod dead_letter;
 pub(crate) mod group;
+pub(crate) mod processes;
 pub(crate) mod produce;
 pub(crate) mod read;
 pub(crate) mod run;

@@ -14,6 +14,7 @@ use sharestream_checkpoints::{CheckpointStore, JobKey, OpenedStore, Retention, S
 use sharestream_client::{Client, NewTopic};
 use sharestream_core::async_map::AsyncMap;
 use sharestream_core::commit::CommitStep;
+use sharestream_core::remote::Workers;
 use sharestream_core::{
     AttemptFactory, Job, JobBuilder, JobControl, JobId, JobReport, RestartOptions, StepHook, Supervisor,
 };
@@ -21,6 +22,7 @@ use sharestream_kafka::KafkaJob;
 use sharestream_sql::SqlTransform;
 
 use super::caught_up::CaughtUp;
+use super::processes::{self, Place};
 use super::topic::client_config;
 use crate::args::{CrashAt, RunArgs, step_name};
 use crate::exit::Exit;
@@ -43,6 +45,10 @@ pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
     let mut signals = StopSignals::listen()?;
     let mut job = job_file::load(&args.job, &args.overrides.set)?;
     settings::apply(&mut job, &args.overrides);
+    let place = Place::of(&args, &job)?;
+    if let Place::Worker(role) = place {
+        return processes::run_worker(env, job, args, role, signals).await;
+    }
     let mut reporter = Reporter::new(Style::choose(args.json), env.clock.clone());
     let control = JobControl::new();
     if args.metrics_listen.is_some() {
@@ -63,6 +69,10 @@ pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
         prepared = prepare(&env, &job, &args, &mut reporter, monitoring.as_mut()) => prepared,
         () = signals.next() => return Ok(Exit::Done),
     };
+    let prepared = match (prepared, place) {
+        (Ok(prepared), Place::Coordinator) => prepared.with_workers(&env, &job, &args, &reporter).await,
+        (prepared, _) => prepared,
+    };
     let result = match prepared {
         Ok(prepared) => drive(&env, &job, &args, prepared, &control, &mut reporter, &mut signals).await,
         Err(error) => Err(error),
@@ -81,11 +91,27 @@ pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
 }
 
 /// What is ready before the job starts.
-struct Prepared {
-    attempts: Attempts,
+pub(super) struct Prepared {
+    pub(super) attempts: Attempts,
     caught_up: Option<CaughtUp>,
     /// Lives as long as the run.
     broker: Option<RunningBroker>,
+}
+
+impl Prepared {
+    /// Opens the door for workers, which will run the tasks.
+    async fn with_workers(
+        mut self,
+        env: &Env,
+        job: &JobFile,
+        args: &RunArgs,
+        reporter: &Reporter,
+    ) -> anyhow::Result<Self> {
+        let workers = processes::listen(env, job, args).await?;
+        reporter.waits_for_workers(workers.address());
+        self.attempts.workers = Some(workers);
+        Ok(self)
+    }
 }
 
 enum Ended {
@@ -93,7 +119,8 @@ enum Ended {
     Interrupted,
 }
 
-async fn prepare(
+/// Everything that can be checked and connected before the job starts.
+pub(super) async fn prepare(
     env: &Env,
     job: &JobFile,
     args: &RunArgs,
@@ -110,7 +137,7 @@ async fn prepare(
         Some(location) => Some(JobStore::open(location, job, reporter).await?),
         None => None,
     };
-    let crash_step = args.crash_at.map(|crash| crash.step);
+    let crash_step = args.crash_at.or(args.pause_at).map(|crash| crash.step);
     let mut config = settings::kafka_config(job, &bootstrap, crash_step);
     // The outcomes are what recovery and `verify` believe: they must outlive a broker where there are several.
     config.outcome_replication_factor =
@@ -135,7 +162,8 @@ async fn prepare(
         kafka,
         transform: plan.transform,
         calls,
-        hook: args.crash_at.map(crash_hook),
+        hook: args.crash_at.map(crash_hook).or_else(|| args.pause_at.map(pause_hook)),
+        workers: None,
         drain_deadline: Duration::from_secs(args.drain_timeout),
     };
     Ok(Prepared { attempts, caught_up, broker })
@@ -229,13 +257,15 @@ impl JobStore {
 }
 
 /// Builds the job anew for each attempt.
-struct Attempts {
+pub(super) struct Attempts {
     job: JobFile,
     store: Option<JobStore>,
     kafka: KafkaJob,
     transform: Option<Arc<SqlTransform>>,
     calls: Vec<AsyncMap>,
     hook: Option<StepHook>,
+    /// Where the tasks run, if not here.
+    workers: Option<Workers>,
     drain_deadline: Duration,
 }
 
@@ -253,7 +283,11 @@ impl AttemptFactory for Attempts {
             .sink(self.kafka.sink_factory(), job.sink.parallelism)
             .commit(self.kafka.commit_protocol(self.hook.clone()))
             .checkpoints(store)
+            .link(self.kafka.link())
             .options(options);
+        if let Some(workers) = &self.workers {
+            builder = builder.workers(workers.clone());
+        }
         if let Some(transform) = &self.transform {
             builder = builder.operator(transform.clone());
         }
@@ -278,6 +312,7 @@ async fn drive(
     signals: &mut StopSignals,
 ) -> anyhow::Result<Ended> {
     let Prepared { attempts, caught_up, broker } = prepared;
+    let workers = attempts.workers.clone();
     let supervisor = Supervisor::new(attempts, RestartOptions::default());
     let mut running = Box::pin(supervisor.run(env.clone(), control.clone()));
     let mut caught_up = Box::pin(wait_caught_up(env, caught_up, control.clone()));
@@ -332,6 +367,9 @@ async fn drive(
         }
     };
     drop(running);
+    if let (Some(workers), Ended::Report(_)) = (workers, &ended) {
+        workers.end(processes::FAREWELL_MAX).await;
+    }
     if let Some(broker) = broker {
         broker.shutdown().await;
     }
@@ -357,6 +395,22 @@ fn crash_hook(crash: CrashAt) -> StepHook {
         loop {
             std::thread::park();
         }
+    })
+}
+
+/// How long the job stands still at a step, so that another of its processes can be killed meanwhile.
+const PAUSE_AT_STEP: Duration = Duration::from_millis(300);
+
+/// A hook that says so once its step was reached often enough, and goes on after a moment.
+fn pause_hook(pause: CrashAt) -> StepHook {
+    let seen = AtomicU32::new(0);
+    Arc::new(move |checkpoint: CheckpointId, step: CommitStep| {
+        if step != pause.step || seen.fetch_add(1, Ordering::Relaxed) + 1 != pause.count {
+            return;
+        }
+        let step = step_name(step);
+        output::line(&json!({ "event": "step", "step": step, "checkpoint": checkpoint.0 }).to_string());
+        std::thread::park_timeout(PAUSE_AT_STEP);
     })
 }
 

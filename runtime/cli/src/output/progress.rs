@@ -95,6 +95,16 @@ impl Reporter {
         }
     }
 
+    /// The processes that run the tasks are waited for here.
+    pub(crate) fn waits_for_workers(&self, address: &HostPort) {
+        match self.style {
+            Style::Json => self.event("coordinator", json!({ "address": address.to_string() })),
+            Style::Terminal | Style::Plain => {
+                self.note(&format!("coordinator on {address}, for one worker of each role"));
+            }
+        }
+    }
+
     /// The job is about to run with this guarantee (G5: stated, never implied).
     pub(crate) fn started(&self, job: &str, mode: AckMode) {
         let guarantee = guarantee(mode);

@@ -3,7 +3,6 @@
 use sharestream_base::Instant;
 
 use crate::controller::Load;
-use crate::coordinates::Coordinates;
 use crate::graph::Running;
 use crate::status::{BoundBy, CallStatus, RecordInWork};
 use crate::task::gauges::CallGauge;
@@ -59,14 +58,9 @@ fn add(operator: &mut CallStatus, gauge: &CallGauge, now: Instant) {
     operator.retries += gauge.retry_count;
     operator.is_holding |= gauge.is_holding;
     let oldest = gauge.oldest.as_ref().and_then(|(row, since)| {
-        // A batch without its hidden columns fails in the operator, which says so.
-        let hidden = Coordinates::of(row.batch()).ok()?;
-        Some(RecordInWork {
-            topic: hidden.topics.text(row.index()).to_owned(),
-            partition: hidden.partitions.value(row.index()),
-            offset: hidden.offsets.value(row.index()),
-            for_ms: u64::try_from(now.duration_since(*since).as_millis()).unwrap_or(u64::MAX),
-        })
+        let (topic, partition, offset) = row.place()?;
+        let for_ms = u64::try_from(now.duration_since(*since).as_millis()).unwrap_or(u64::MAX);
+        Some(RecordInWork { topic, partition, offset, for_ms })
     });
     let is_older = match (&operator.oldest, &oldest) {
         (Some(known), Some(other)) => other.for_ms > known.for_ms,

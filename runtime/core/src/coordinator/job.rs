@@ -15,7 +15,7 @@ use super::drain::Stage;
 use super::job_state::{EpochEvent, EpochLine, TransitionError, Work};
 use super::pending_checkpoint::{EpochCounts, PendingCheckpoint, Report, Sealed, Subtask, Undecided};
 use super::seat::{Assignment, Seat, WorkEnd};
-use super::start::Started;
+use super::start::{Placed, Started};
 use super::trace::Trace;
 use crate::ErrorKind;
 use crate::controller::{Controller, Limits, Load, Reason, Trigger};
@@ -89,7 +89,10 @@ impl Coordinator {
     /// Errors: `Bug`, the graph does not fit together.
     pub(crate) fn new(started: Started, control: JobControl) -> Result<Self> {
         let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
-        let running = blueprint.start(parts, first, &env)?;
+        let running = match parts {
+            Placed::Here(parts) => blueprint.start(*parts, first, &env)?,
+            Placed::Elsewhere(crew) => crew.start(&blueprint, first, &env),
+        };
         control.recorder().attach(running.gauges.clone());
         control.requests().start_attempt(last_committed);
         control.set_state(JobState::Running);

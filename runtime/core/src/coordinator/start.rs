@@ -13,6 +13,7 @@ use crate::commit::{CommitProtocol, LastCommitted, RecoverRequest};
 use crate::error::{Error, Result};
 use crate::graph::{Blueprint, JobGraph, JobId, Parts, Restored};
 use crate::options::JobOptions;
+use crate::remote::{Crew, Orders, Posting};
 use crate::status::{JobControl, JobState};
 
 /// A recovered and connected attempt.
@@ -23,9 +24,15 @@ pub(crate) struct Started {
     pub(crate) protocol: Box<dyn CommitProtocol>,
     pub(crate) tools: CommitTools,
     pub(crate) blueprint: Blueprint,
-    pub(crate) parts: Parts,
+    pub(crate) parts: Placed,
     pub(crate) last_committed: Option<CheckpointId>,
     pub(crate) first: CheckpointId,
+}
+
+/// Where the tasks of the attempt will run.
+pub(crate) enum Placed {
+    Here(Box<Parts>),
+    Elsewhere(Box<Crew>),
 }
 
 /// Where recovery says that the job goes on.
@@ -42,7 +49,8 @@ pub(crate) struct Position {
 pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Result<Started> {
     let mut graph = graph;
     let blueprint = Blueprint::of(&mut graph);
-    let JobGraph { id, mut protocol, store, options, step_hook, .. } = graph;
+    let JobGraph { id, mut protocol, store, options, step_hook, workers, link, .. } = graph;
+    let posting = workers.map(|workers| Posting { workers, link });
     let mode = protocol.mode();
     tracing::info!(job = %id, mode = ?mode, has_store = store.is_some(), "starting, guarantee as the mode says");
     control.update(|status| {
@@ -65,7 +73,18 @@ pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Res
             store: position.store.as_ref().map(|owned| (&owned.store, &owned.owner)),
             manifest: position.restored.as_ref(),
         };
-        let connect = blueprint.connect(restored);
+        let connect = async {
+            let Some(posting) = &posting else {
+                return Ok(Placed::Here(Box::new(blueprint.connect(restored).await?)));
+            };
+            let owner = restored.store.map(|(_, owner)| owner);
+            let (first, manifest) = (position.next_checkpoint, restored.manifest);
+            let orders = Orders { job_epoch, first, owner, manifest };
+            // In front of the deadline below, so that the error says what is missing.
+            let limit = options.connect_deadline * 9 / 10;
+            let crew = posting.assemble(&blueprint, orders, limit, &env.clock).await?;
+            Ok(Placed::Elsewhere(Box::new(crew)))
+        };
         let parts =
             within(&env.clock, options.connect_deadline, "connecting sources and sinks", connect).await?;
         Ok((position, parts))

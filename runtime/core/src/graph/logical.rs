@@ -14,6 +14,7 @@ use crate::commit::{CommitProtocol, StepHook};
 use crate::job::Job;
 use crate::operator::OperatorFactory;
 use crate::options::JobOptions;
+use crate::remote::{ConnectorLink, Workers};
 use crate::sink::SinkFactory;
 use crate::source::SourceFactory;
 
@@ -51,6 +52,9 @@ pub(crate) struct JobGraph {
     pub(crate) store: Option<CheckpointStore>,
     pub(crate) options: JobOptions,
     pub(crate) step_hook: StepHook,
+    /// Workers that run the tasks; `None`: this process does.
+    pub(crate) workers: Option<Workers>,
+    pub(crate) link: Option<Arc<dyn ConnectorLink>>,
 }
 
 /// Describes a job:
@@ -69,6 +73,8 @@ pub struct JobBuilder {
     pub(super) store: Option<CheckpointStore>,
     pub(super) options: JobOptions,
     pub(super) step_hook: Option<StepHook>,
+    pub(super) workers: Option<Workers>,
+    pub(super) link: Option<Arc<dyn ConnectorLink>>,
 }
 
 impl fmt::Debug for JobBuilder {
@@ -89,6 +95,8 @@ impl JobBuilder {
             store: None,
             options: JobOptions::default(),
             step_hook: None,
+            workers: None,
+            link: None,
         }
     }
 
@@ -160,6 +168,22 @@ impl JobBuilder {
     #[must_use]
     pub fn step_hook(mut self, hook: StepHook) -> Self {
         self.step_hook = Some(hook);
+        self
+    }
+
+    /// Has these workers run the tasks, in processes of their own ([`crate::remote`]); this process coordinates. Each attempt
+    /// waits for them, at most nine tenths of `connect_deadline`.
+    #[must_use]
+    pub fn workers(mut self, workers: Workers) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// What the connector's parts tell each other when they are in several processes. Unused where one process runs
+    /// everything.
+    #[must_use]
+    pub fn link(mut self, link: Arc<dyn ConnectorLink>) -> Self {
+        self.link = Some(link);
         self
     }
 

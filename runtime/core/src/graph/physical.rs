@@ -17,9 +17,10 @@ use super::stages::{Plan, PlannedSource, Stage, StageWork, Upstream};
 use super::stream::Exchange;
 use crate::ErrorKind;
 use crate::async_map::{Assembler, Line};
-use crate::channel::{Bounds, Receiver, channel};
+use crate::channel::{Bounds, Receiver, Sender, channel};
 use crate::error::{Error, Result};
 use crate::operator::{KeyedOperator, KeyedOperatorFactory, Operator};
+use crate::remote::{Role, Shape};
 use crate::sink::{Router, Sink, SinkFactory};
 use crate::source::Source;
 use crate::state::{KeyEncoder, KeyRouter, KeyedState, RestoredOperator, StateWriter, restore};
@@ -127,6 +128,21 @@ impl Blueprint {
     /// Connects all sources and sinks and reads the state of operators. Errors: those of the factories and of the store;
     /// what was connected is dropped.
     pub(crate) async fn connect(&self, restored: Restored<'_>) -> Result<Parts> {
+        let (sinks, sources) = try_join(self.connect_sinks(), self.connect_sources(restored)).await?;
+        Ok(Parts { sinks, ..sources })
+    }
+
+    /// Connects the sinks. Errors: those of the factory.
+    pub(crate) async fn connect_sinks(&self) -> Result<Vec<Box<dyn Sink>>> {
+        try_join_all((0..self.sink_parallelism).map(async |subtask| {
+            let sink = self.sink.create(subtask, self.sink_parallelism).await;
+            sink.map_err(|error| error.within(&format!("sink {} subtask {subtask}", self.sink.name())))
+        }))
+        .await
+    }
+
+    /// Connects everything but the sinks. Errors: those of the factories and of the store.
+    pub(crate) async fn connect_sources(&self, restored: Restored<'_>) -> Result<Parts> {
         let mut stages = Vec::new();
         for stage in &self.plan.stages {
             let bodies = (0..stage.parallelism).map(|subtask| body(stage, subtask, restored));
@@ -135,10 +151,6 @@ impl Blueprint {
         let sink_routers = (0..self.plan.parallelism(self.last))
             .map(|_| self.sink.router(self.sink_parallelism))
             .collect::<Result<Vec<_>>>()?;
-        let sinks = try_join_all((0..self.sink_parallelism).map(async |subtask| {
-            let sink = self.sink.create(subtask, self.sink_parallelism).await;
-            sink.map_err(|error| error.within(&format!("sink {} subtask {subtask}", self.sink.name())))
-        }));
         let sources =
             try_join_all(self.plan.sources.iter().map(async |PlannedSource { factory, parallelism }| {
                 try_join_all((0..*parallelism).map(async |subtask| {
@@ -149,35 +161,89 @@ impl Blueprint {
                 }))
                 .await
             }));
-        let (sinks, sources) = try_join(sinks, sources).await?;
-        Ok(Parts { sources, stages, sink_routers, sinks })
+        let sources = sources.await?;
+        Ok(Parts { sources, stages, sink_routers, sinks: Vec::new() })
     }
 
     /// Starts all tasks, from the sink up. The first epoch is `first`, and is not open yet.
     pub(crate) fn start(&self, parts: Parts, first: CheckpointId, env: &Env) -> Result<Running> {
         let mut start = Start::new(self, first, env);
-        start.sinks(parts.sinks, parts.sink_routers);
-        let operator_count: usize = self.plan.stages.iter().map(|stage| stage.parallelism).sum();
-        let mut number = operator_count;
-        for (index, bodies) in parts.stages.into_iter().enumerate().rev() {
-            let stage = &self.plan.stages[index];
-            number -= stage.parallelism;
-            start.stage(index, stage, bodies, number)?;
+        let Parts { sources, stages, sink_routers, sinks } = parts;
+        let receivers = start.outputs_to_sinks(sink_routers);
+        start.sinks(sinks, receivers);
+        let commands = start.all_but_sinks(stages, sources)?;
+        Ok(start.running(commands))
+    }
+
+    /// Starts everything but the sinks: their ends of the channels are given out, by sink subtask and by the subtask in
+    /// front of it. With them comes what a task needs that passes them on.
+    pub(crate) fn start_sources(
+        &self,
+        parts: Parts,
+        first: CheckpointId,
+        env: &Env,
+    ) -> Result<(Running, Vec<Vec<Receiver>>, TaskContext)> {
+        let mut start = Start::new(self, first, env);
+        let Parts { sources, stages, sink_routers, .. } = parts;
+        let receivers = start.outputs_to_sinks(sink_routers);
+        let commands = start.all_but_sinks(stages, sources)?;
+        let context = start.context("to-sink", 0);
+        Ok((start.running(commands), receivers, context))
+    }
+
+    /// Starts the sinks alone. Their inputs are the other ends of what is given out, by sink subtask and by the subtask in
+    /// front of it; likewise.
+    pub(crate) fn start_sinks(
+        &self,
+        sinks: Vec<Box<dyn Sink>>,
+        first: CheckpointId,
+        env: &Env,
+    ) -> (Running, Vec<Vec<Sender>>, TaskContext) {
+        let mut start = Start::new(self, first, env);
+        let upstream_count = self.plan.parallelism(self.last);
+        let (senders, receivers) = (0..self.sink_parallelism)
+            .map(|_| (0..upstream_count).map(|_| channel(self.bounds)).unzip())
+            .unzip();
+        start.sinks(sinks, receivers);
+        let context = start.context("from-source", 0);
+        (start.running(Vec::new()), senders, context)
+    }
+
+    /// The ends that a coordinator holds of tasks in other processes, without the tasks: the commands of each source as
+    /// they come out; likewise.
+    pub(crate) fn start_elsewhere(
+        &self,
+        first: CheckpointId,
+        env: &Env,
+    ) -> (Running, Vec<mpsc::Receiver<SourceCommand>>, TaskContext) {
+        let start = Start::new(self, first, env);
+        let context = start.context("worker", 0);
+        let source_count: usize = self.plan.sources.iter().map(|source| source.parallelism).sum();
+        let (senders, commands) = (0..source_count).map(|_| mpsc::channel(COMMANDS_MAX)).unzip();
+        let mut running = start.running(senders);
+        // As `Start::stage` numbers them: the last stage first.
+        for stage in self.plan.stages.iter().rev() {
+            if let StageWork::AsyncMap { map, .. } = &stage.work {
+                running.callers.extend(std::iter::repeat_n(map.name().to_owned(), stage.parallelism));
+            }
         }
-        let commands = start.sources(parts.sources);
-        let Start { tasks, events, gauges, opened, barrier_sent, callers, .. } = start;
-        let sink_count = self.sink_parallelism;
-        Ok(Running {
-            tasks,
-            commands,
-            events,
-            gauges,
-            opened,
-            barrier_sent,
-            operator_count,
-            sink_count,
-            callers,
-        })
+        (running, commands, context)
+    }
+
+    /// How many tasks the worker of a role runs.
+    pub(crate) fn shape(&self, role: Role) -> Shape {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let sources = self.plan.sources.iter().map(|source| source.parallelism).sum();
+        match role {
+            Role::Sources => {
+                Shape { sources: count(sources), operators: count(self.operator_count()), sinks: 0 }
+            }
+            Role::Sinks => Shape { sources: 0, operators: 0, sinks: count(self.sink_parallelism) },
+        }
+    }
+
+    fn operator_count(&self) -> usize {
+        self.plan.stages.iter().map(|stage| stage.parallelism).sum()
     }
 }
 
@@ -277,15 +343,52 @@ impl<'a> Start<'a> {
         self.tasks.spawn(name, TaskKind::Job, work);
     }
 
-    fn sinks(&mut self, sinks: Vec<Box<dyn Sink>>, routers: Vec<Box<dyn Router>>) {
-        let (outputs, receivers) = all_to_all(routers, sinks.len(), self.blueprint.bounds);
+    /// The outputs of the last stage; gives the other ends, by sink subtask.
+    fn outputs_to_sinks(&mut self, routers: Vec<Box<dyn Router>>) -> Vec<Vec<Receiver>> {
+        let Blueprint { last, sink_parallelism, bounds, .. } = *self.blueprint;
+        let (outputs, receivers) = all_to_all(routers, sink_parallelism, bounds);
+        self.outputs.insert(last, outputs);
+        receivers
+    }
+
+    fn sinks(&mut self, sinks: Vec<Box<dyn Sink>>, receivers: Vec<Vec<Receiver>>) {
         for (subtask, (sink, receivers)) in sinks.into_iter().zip(receivers).enumerate() {
             let (context, opened) = (self.context("sink", subtask), self.opened.subscribe());
             let inputs = Inputs::new(vec![receivers]);
             let task = SinkTask { context, sink, inputs, opened, writing: self.first };
             self.spawn(task.context.name.clone(), task.run());
         }
-        self.outputs.insert(self.blueprint.last, outputs);
+    }
+
+    /// Stages and sources, from the last stage up.
+    fn all_but_sinks(
+        &mut self,
+        stages: Vec<Vec<Body>>,
+        sources: Vec<Vec<Box<dyn Source>>>,
+    ) -> Result<Vec<mpsc::Sender<SourceCommand>>> {
+        let blueprint = self.blueprint;
+        let mut number = blueprint.operator_count();
+        for (index, bodies) in stages.into_iter().enumerate().rev() {
+            let stage = &blueprint.plan.stages[index];
+            number -= stage.parallelism;
+            self.stage(index, stage, bodies, number)?;
+        }
+        Ok(self.sources(sources))
+    }
+
+    fn running(self, commands: Vec<mpsc::Sender<SourceCommand>>) -> Running {
+        let Start { blueprint, tasks, events, gauges, opened, barrier_sent, callers, .. } = self;
+        Running {
+            tasks,
+            commands,
+            events,
+            gauges,
+            opened,
+            barrier_sent,
+            operator_count: blueprint.operator_count(),
+            sink_count: blueprint.sink_parallelism,
+            callers,
+        }
     }
 
     /// Starts a stage, whose subtasks are numbered from `number` on.

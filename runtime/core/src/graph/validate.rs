@@ -14,7 +14,8 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// Checks everything and reports every fault at once.
 pub(super) fn check(builder: JobBuilder) -> Result<JobGraph> {
-    let JobBuilder { id, stream, misplaced, sink, protocol, store, options, step_hook } = builder;
+    let JobBuilder { id, stream, misplaced, sink, protocol, store, options, step_hook, workers, link } =
+        builder;
     let mut planner = Planner::default();
     planner.faults = options.faults();
     check_name("job name", &id.job, &mut planner.faults);
@@ -56,7 +57,19 @@ pub(super) fn check(builder: JobBuilder) -> Result<JobGraph> {
     };
     let no_hook: StepHook = std::sync::Arc::new(|_, _| {});
     let step_hook = step_hook.unwrap_or(no_hook);
-    Ok(JobGraph { id, plan, last, sink, sink_parallelism, protocol, store, options, step_hook })
+    Ok(JobGraph {
+        id,
+        plan,
+        last,
+        sink,
+        sink_parallelism,
+        protocol,
+        store,
+        options,
+        step_hook,
+        workers,
+        link,
+    })
 }
 
 /// The characters that Kafka allows in names of topics and that object stores allow in paths.

@@ -9,13 +9,38 @@ use tokio::sync::Notify;
 
 use crate::async_map::{AsyncRow, LineLoad};
 use crate::controller::Load;
+use crate::coordinates::Coordinates;
+use crate::remote::GaugesShown;
 use crate::source::{Delivery, InFlight, PartitionLoad, SourceCounters, SourceMetrics};
 
+/// A source subtask.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gauge {
-    in_flight: InFlight,
-    is_idle: bool,
-    oldest_at: Option<Instant>,
+pub(crate) struct SourceGauge {
+    pub(crate) in_flight: InFlight,
+    pub(crate) is_idle: bool,
+    pub(crate) oldest_at: Option<Instant>,
+}
+
+/// A row that is worked on.
+#[derive(Clone, Debug)]
+pub(crate) enum OldestCall {
+    Here(AsyncRow),
+    /// In another process: topic, partition, offset.
+    Elsewhere(String, i32, i64),
+}
+
+impl OldestCall {
+    /// Topic, partition and offset. `None`: its batch has no hidden columns, with which the operator fails and says so.
+    pub(crate) fn place(&self) -> Option<(String, i32, i64)> {
+        match self {
+            OldestCall::Here(row) => {
+                let hidden = Coordinates::of(row.batch()).ok()?;
+                let topic = hidden.topics.text(row.index()).to_owned();
+                Some((topic, hidden.partitions.value(row.index()), hidden.offsets.value(row.index())))
+            }
+            OldestCall::Elsewhere(topic, partition, offset) => Some((topic.clone(), *partition, *offset)),
+        }
+    }
 }
 
 /// A subtask that calls out.
@@ -28,15 +53,15 @@ pub(crate) struct CallGauge {
     /// As many calls run as may.
     pub(crate) is_saturated: bool,
     /// The row that came first of those that are not done, and when it came.
-    pub(crate) oldest: Option<(AsyncRow, Instant)>,
+    pub(crate) oldest: Option<(OldestCall, Instant)>,
     /// Rows that were done since the last barrier, and when the first of them was.
-    done_count: u64,
-    done_at: Option<Instant>,
+    pub(crate) done_count: u64,
+    pub(crate) done_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct State {
-    sources: Vec<Gauge>,
+    sources: Vec<SourceGauge>,
     calls: Vec<CallGauge>,
 }
 
@@ -63,7 +88,7 @@ const METRICS_INTERVAL: Duration = Duration::from_millis(100);
 impl Gauges {
     pub(crate) fn new(source_count: usize, call_count: usize) -> Arc<Self> {
         let state = State {
-            sources: vec![Gauge::default(); source_count],
+            sources: vec![SourceGauge::default(); source_count],
             calls: vec![CallGauge::default(); call_count],
         };
         Arc::new(Gauges {
@@ -120,7 +145,7 @@ impl Gauges {
     pub(crate) fn handed_on(&self, subtask: usize, in_flight: InFlight, now: Instant) {
         self.change(|gauges| {
             let oldest_at = gauges[subtask].oldest_at.or(Some(now));
-            gauges[subtask] = Gauge { in_flight, is_idle: false, oldest_at };
+            gauges[subtask] = SourceGauge { in_flight, is_idle: false, oldest_at };
         });
     }
 
@@ -164,7 +189,7 @@ impl Gauges {
             retry_count: load.retry_count,
             is_holding: load.is_holding,
             is_saturated: load.is_saturated,
-            oldest: load.oldest.map(|(row, since)| (row.clone(), since)),
+            oldest: load.oldest.map(|(row, since)| (OldestCall::Here(row.clone()), since)),
             done_count,
             done_at,
         };
@@ -219,12 +244,37 @@ impl Gauges {
         load
     }
 
+    /// A copy for another process, with the figures of `metrics` where asked for.
+    pub(crate) fn copy(&self, with_metrics: bool) -> GaugesShown {
+        let state = self.lock();
+        let (sources, calls) = (state.sources.clone(), state.calls.clone());
+        drop(state);
+        let metrics = with_metrics
+            .then(|| self.lock_metrics().iter().map(|shown| shown.metrics.clone()).collect::<Vec<_>>());
+        GaugesShown { sources, calls, metrics }
+    }
+
+    /// Shows what another process has copied. False: it has another number of tasks, and nothing was taken.
+    #[must_use]
+    pub(crate) fn take(&self, copy: GaugesShown) -> bool {
+        let state = &mut *self.lock();
+        if copy.sources.len() != state.sources.len() || copy.calls.len() != state.calls.len() {
+            return false;
+        }
+        (state.sources, state.calls) = (copy.sources, copy.calls);
+        self.changed.notify_one();
+        for (shown, metrics) in self.lock_metrics().iter_mut().zip(copy.metrics.into_iter().flatten()) {
+            shown.metrics = metrics;
+        }
+        true
+    }
+
     /// Waits for a change since the last call. Cancel safe.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Gauge>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<SourceGauge>)) {
         change(&mut self.lock().sources);
         self.changed.notify_one();
     }

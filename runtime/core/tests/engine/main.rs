@@ -13,6 +13,7 @@ mod graph;
 mod observed;
 mod pipelining;
 mod planted_bugs;
+mod processes;
 mod recovery;
 mod session;
 mod state;
