@@ -62,6 +62,8 @@ pub(crate) struct Coordinator {
     pub(super) seat: Seat,
     pub(super) line: EpochLine,
     pub(super) last_committed: Option<CheckpointId>,
+    /// The last committed checkpoint when the attempt began.
+    pub(super) restored: Option<CheckpointId>,
     /// The epoch that the seat commits.
     pub(super) committing: Option<Committing>,
     /// A sampled epoch whose visibility is awaited.
@@ -90,7 +92,7 @@ impl Coordinator {
     pub(crate) fn new(started: Started, control: JobControl) -> Result<Self> {
         let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
         let running = match parts {
-            Placed::Here(parts) => blueprint.start(*parts, first, &env)?,
+            Placed::Here(parts) => blueprint.start(*parts, first, &env, tools.kept.as_ref())?,
             Placed::Elsewhere(crew) => crew.start(&blueprint, first, &env),
         };
         control.recorder().attach(running.gauges.clone());
@@ -115,6 +117,7 @@ impl Coordinator {
             control,
             tools,
             running,
+            restored: last_committed,
             last_committed,
         })
     }

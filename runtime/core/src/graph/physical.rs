@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use futures::future::{try_join, try_join_all};
+use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, watch};
@@ -19,6 +19,7 @@ use crate::ErrorKind;
 use crate::async_map::{Assembler, Line};
 use crate::channel::{Bounds, Receiver, Sender, channel};
 use crate::error::{Error, Result};
+use crate::kept::KeptSources;
 use crate::operator::{KeyedOperator, KeyedOperatorFactory, Operator};
 use crate::remote::{Role, Shape};
 use crate::sink::{Router, Sink, SinkFactory};
@@ -127,8 +128,16 @@ impl Blueprint {
 
     /// Connects all sources and sinks and reads the state of operators. Errors: those of the factories and of the store;
     /// what was connected is dropped.
-    pub(crate) async fn connect(&self, restored: Restored<'_>) -> Result<Parts> {
-        let (sinks, sources) = try_join(self.connect_sinks(), self.connect_sources(restored)).await?;
+    /// Sources that were `kept` by a failed attempt go on from `last_committed`.
+    pub(crate) async fn connect(
+        &self,
+        restored: Restored<'_>,
+        last_committed: Option<CheckpointId>,
+        kept: Option<&KeptSources>,
+    ) -> Result<Parts> {
+        // Sources last: nobody looks after the locks of one that was kept until its task runs.
+        let sinks = self.connect_sinks().await?;
+        let sources = self.connect_sources(restored, last_committed, kept).await?;
         Ok(Parts { sinks, ..sources })
     }
 
@@ -142,7 +151,12 @@ impl Blueprint {
     }
 
     /// Connects everything but the sinks. Errors: those of the factories and of the store.
-    pub(crate) async fn connect_sources(&self, restored: Restored<'_>) -> Result<Parts> {
+    pub(crate) async fn connect_sources(
+        &self,
+        restored: Restored<'_>,
+        last_committed: Option<CheckpointId>,
+        kept: Option<&KeptSources>,
+    ) -> Result<Parts> {
         let mut stages = Vec::new();
         for stage in &self.plan.stages {
             let bodies = (0..stage.parallelism).map(|subtask| body(stage, subtask, restored));
@@ -151,27 +165,49 @@ impl Blueprint {
         let sink_routers = (0..self.plan.parallelism(self.last))
             .map(|_| self.sink.router(self.sink_parallelism))
             .collect::<Result<Vec<_>>>()?;
+        let mut first_subtask = 0;
+        let planned = self.plan.sources.iter().map(|source| {
+            let first = first_subtask;
+            first_subtask += source.parallelism;
+            (first, source)
+        });
+        let planned: Vec<(usize, &PlannedSource)> = planned.collect();
         let sources =
-            try_join_all(self.plan.sources.iter().map(async |PlannedSource { factory, parallelism }| {
+            try_join_all(planned.into_iter().map(async |(first, PlannedSource { factory, parallelism })| {
                 try_join_all((0..*parallelism).map(async |subtask| {
+                    if let (Some(kept), Some(maker)) = (kept, factory.maker())
+                        && let Some(source) = kept.rewound(first + subtask, maker, last_committed).await
+                    {
+                        return Ok(source);
+                    }
                     let source = factory.create(subtask).await;
                     source.map_err(|error| {
                         error.within(&format!("source {} subtask {subtask}", factory.name()))
                     })
                 }))
                 .await
-            }));
-        let sources = sources.await?;
+            }))
+            .await?;
+        if let Some(kept) = kept {
+            // Of a graph with more subtasks.
+            kept.close_all().await;
+        }
         Ok(Parts { sources, stages, sink_routers, sinks: Vec::new() })
     }
 
     /// Starts all tasks, from the sink up. The first epoch is `first`, and is not open yet.
-    pub(crate) fn start(&self, parts: Parts, first: CheckpointId, env: &Env) -> Result<Running> {
+    pub(crate) fn start(
+        &self,
+        parts: Parts,
+        first: CheckpointId,
+        env: &Env,
+        kept: Option<&KeptSources>,
+    ) -> Result<Running> {
         let mut start = Start::new(self, first, env);
         let Parts { sources, stages, sink_routers, sinks } = parts;
         let receivers = start.outputs_to_sinks(sink_routers);
         start.sinks(sinks, receivers);
-        let commands = start.all_but_sinks(stages, sources)?;
+        let commands = start.all_but_sinks(stages, sources, kept)?;
         Ok(start.running(commands))
     }
 
@@ -186,7 +222,7 @@ impl Blueprint {
         let mut start = Start::new(self, first, env);
         let Parts { sources, stages, sink_routers, .. } = parts;
         let receivers = start.outputs_to_sinks(sink_routers);
-        let commands = start.all_but_sinks(stages, sources)?;
+        let commands = start.all_but_sinks(stages, sources, None)?;
         let context = start.context("to-sink", 0);
         Ok((start.running(commands), receivers, context))
     }
@@ -365,6 +401,7 @@ impl<'a> Start<'a> {
         &mut self,
         stages: Vec<Vec<Body>>,
         sources: Vec<Vec<Box<dyn Source>>>,
+        kept: Option<&KeptSources>,
     ) -> Result<Vec<mpsc::Sender<SourceCommand>>> {
         let blueprint = self.blueprint;
         let mut number = blueprint.operator_count();
@@ -373,7 +410,7 @@ impl<'a> Start<'a> {
             number -= stage.parallelism;
             self.stage(index, stage, bodies, number)?;
         }
-        Ok(self.sources(sources))
+        Ok(self.sources(sources, kept))
     }
 
     fn running(self, commands: Vec<mpsc::Sender<SourceCommand>>) -> Running {
@@ -476,10 +513,15 @@ impl<'a> Start<'a> {
         Ok(by_subtask.into_iter().map(Inputs::new).collect())
     }
 
-    fn sources(&mut self, sources: Vec<Vec<Box<dyn Source>>>) -> Vec<mpsc::Sender<SourceCommand>> {
+    fn sources(
+        &mut self,
+        sources: Vec<Vec<Box<dyn Source>>>,
+        kept: Option<&KeptSources>,
+    ) -> Vec<mpsc::Sender<SourceCommand>> {
         let mut senders = Vec::new();
         for (index, subtasks) in sources.into_iter().enumerate() {
             let outputs = self.outputs.remove(&Upstream::Source(index)).unwrap_or_default();
+            let maker = self.blueprint.plan.sources[index].factory.maker();
             for (source, output) in subtasks.into_iter().zip(outputs) {
                 let (sender, commands) = mpsc::channel(COMMANDS_MAX);
                 let task = SourceTask {
@@ -491,6 +533,7 @@ impl<'a> Start<'a> {
                     is_acquiring: true,
                     is_stopping: false,
                     is_in_call: false,
+                    kept: kept.cloned().zip(maker),
                 };
                 senders.push(sender);
                 self.spawn(task.context.name.clone(), task.run());

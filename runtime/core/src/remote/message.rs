@@ -242,6 +242,9 @@ fn write_command(writer: &mut ByteWriter, command: &SourceCommand, now: Instant)
         SourceCommand::Close => {
             writer.u8(5);
         }
+        SourceCommand::GiveBack(checkpoint, offsets) => {
+            write_decisions(writer.u8(6).u64(checkpoint.0), offsets);
+        }
     }
 }
 
@@ -255,6 +258,10 @@ fn read_command(reader: &mut ByteReader<'_>, now: Instant) -> Result<SourceComma
         3 => Ok(SourceCommand::Committed(checkpoint(reader)?)),
         4 => Ok(SourceCommand::StopAcquiring),
         5 => Ok(SourceCommand::Close),
+        6 => {
+            let checkpoint = checkpoint(reader)?;
+            Ok(SourceCommand::GiveBack(checkpoint, read_decisions(reader)?.into()))
+        }
         other => Err(Malformed::new(format!("{other} is no command"))),
     }
 }

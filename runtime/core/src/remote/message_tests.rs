@@ -46,6 +46,7 @@ fn to_worker(now: Instant) -> Vec<ToWorker> {
         SourceCommand::Committed(CheckpointId(8)),
         SourceCommand::StopAcquiring,
         SourceCommand::Close,
+        SourceCommand::GiveBack(CheckpointId(8), Arc::new(decisions())),
     ];
     let assignment = Assignment {
         first: CheckpointId(9),
@@ -94,8 +95,13 @@ fn events() -> Vec<TaskEvent> {
         state_bytes: 7,
     };
     let counts = RejectCounts { decode: 1, transform: 2, call: 3, delivery_limit: 4 };
-    let sink_report =
-        SinkReport { row_count: 3, dead_letter_count: 1, reject_counts: counts, rejected: decisions() };
+    let sink_report = SinkReport {
+        row_count: 3,
+        dead_letter_count: 1,
+        reject_counts: counts,
+        rejected: decisions(),
+        given_back: decisions(),
+    };
     let operator_report = OperatorReport { filtered_count: 4, deferred: decisions(), state: Some(state) };
     let source_report = SourceReport { decided, record_count: 18, byte_count: 900 };
     let checkpoint = CheckpointId(8);

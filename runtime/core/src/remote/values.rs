@@ -164,6 +164,7 @@ pub(crate) fn write_sink_report(writer: &mut ByteWriter, report: &SinkReport) {
     writer.u64(report.row_count).u64(report.dead_letter_count);
     writer.u64(decode).u64(transform).u64(call).u64(delivery_limit);
     write_decisions(writer, &report.rejected);
+    write_decisions(writer, &report.given_back);
 }
 
 pub(crate) fn read_sink_report(reader: &mut ByteReader<'_>) -> Read<SinkReport> {
@@ -171,7 +172,8 @@ pub(crate) fn read_sink_report(reader: &mut ByteReader<'_>) -> Read<SinkReport> 
     let (decode, transform) = (reader.u64()?, reader.u64()?);
     let reject_counts =
         RejectCounts { decode, transform, call: reader.u64()?, delivery_limit: reader.u64()? };
-    Ok(SinkReport { row_count, dead_letter_count, reject_counts, rejected: read_decisions(reader)? })
+    let (rejected, given_back) = (read_decisions(reader)?, read_decisions(reader)?);
+    Ok(SinkReport { row_count, dead_letter_count, reject_counts, rejected, given_back })
 }
 
 pub(crate) fn write_operator_report(writer: &mut ByteWriter, report: &OperatorReport) {

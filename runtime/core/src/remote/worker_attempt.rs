@@ -274,7 +274,7 @@ async fn connect(
                 return Err(Error::new(ErrorKind::InvalidInput, context));
             }
             let restored = Restored { store: store.zip(owner.as_ref()), manifest: manifest.as_ref() };
-            Ok(Connected::Sources(Box::new(blueprint.connect_sources(restored).await?)))
+            Ok(Connected::Sources(Box::new(blueprint.connect_sources(restored, None, None).await?)))
         }
     }
 }
