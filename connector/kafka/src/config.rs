@@ -10,6 +10,7 @@ use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
 
 use crate::formats::{Format, OutputFormat};
+use crate::group::{ISOLATION_LEVEL, READ_COMMITTED};
 
 /// Settings of one job instance.
 ///
@@ -39,6 +40,11 @@ pub struct KafkaJobConfig {
     pub sink: SinkConfig,
     /// Topic of the dead letters; without one, see [`BadRecords`]. Since 0.1.
     pub dead_letter_topic: Option<String>,
+    /// Topic of records whose calls take too long (`AsyncMapOptions::park_after`): they are copied there in the transaction of
+    /// their ACCEPT, and read again from there, as it is a source of the job, too. It must exist. The job sets
+    /// `share.isolation.level = read_committed` for its group, or copies of transactions that aborted would be read. Default
+    /// none. Since 0.2.
+    pub parking_topic: Option<String>,
     /// What becomes of a record that cannot be processed. Default: dead letters when there is a dead letter topic,
     /// else the job fails. Since 0.1.
     pub bad_records: Option<BadRecords>,
@@ -199,6 +205,7 @@ impl Default for KafkaJobConfig {
             format: Format::default(),
             sink: SinkConfig::default(),
             dead_letter_topic: None,
+            parking_topic: None,
             bad_records: None,
             mode: AckModeChoice::default(),
             outcome_topic: "sharestream.outcomes".to_owned(),
@@ -293,6 +300,7 @@ impl KafkaJobConfig {
             });
         }
         self.validate_topics(&mut faults);
+        self.validate_parking(&mut faults);
         for message in self.format.faults() {
             faults.add("format", message);
         }
@@ -344,6 +352,24 @@ impl KafkaJobConfig {
         }
     }
 
+    fn validate_parking(&self, faults: &mut Faults) {
+        let Some(topic) = &self.parking_topic else { return };
+        faults.name("parking-topic", topic, TOPIC_NAME_MAX);
+        let used = [&self.sink.topic, &self.outcome_topic];
+        let is_used =
+            used.into_iter().chain(&self.topics).chain(&self.dead_letter_topic).any(|used| used == topic);
+        faults.check("parking-topic", !is_used, || {
+            format!("'{topic}' is also used for other records: parked ones need a topic of their own")
+        });
+        let isolation = self.group_configs.get(ISOLATION_LEVEL);
+        faults.check("parking-topic", isolation.is_none_or(|level| level == READ_COMMITTED), || {
+            format!(
+                "parking needs {ISOLATION_LEVEL} = {READ_COMMITTED} for the group, or copies of transactions that aborted would \
+                 be processed as well"
+            )
+        });
+    }
+
     fn validate_limits(&self, faults: &mut Faults) {
         let mut at_least = |field, ok: bool, what: &str| faults.check(field, ok, || what.to_owned());
         at_least("max-poll-records", self.max_poll_records >= 1, "must be at least 1");
@@ -365,6 +391,11 @@ impl KafkaJobConfig {
         at_least("commit-deadline", self.commit_deadline < self.transaction_timeout, {
             "must be below transaction-timeout: a commit that takes longer is aborted by the broker"
         });
+    }
+
+    /// The topics that the group reads: the source topics, and that of parked records.
+    pub fn acquired_topics(&self) -> Vec<String> {
+        self.topics.iter().chain(&self.parking_topic).cloned().collect()
     }
 
     /// The policy for bad records of any kind that has none of its own, defaults applied.
@@ -498,6 +529,22 @@ mod tests {
         config.bad_records = Some(BadRecords::DeadLetter);
         let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
         assert_eq!(fields, ["bootstrap", "job", "topics", "sink.topic", "bad-records", "commit-deadline"]);
+    }
+
+    #[test]
+    fn parking_needs_a_topic_of_its_own_and_a_group_that_reads_what_is_committed() {
+        let mut config = valid();
+        config.parking_topic = Some("job.parked".to_owned());
+        assert_eq!(config.validate(), []);
+        assert_eq!(config.acquired_topics(), ["in", "job.parked"]);
+        config.dead_letter_topic = Some("dead".to_owned());
+        for taken in ["in", "out", "dead", "sharestream.outcomes", "no name", ""] {
+            let config = KafkaJobConfig { parking_topic: Some(taken.to_owned()), ..config.clone() };
+            let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
+            assert_eq!(fields, ["parking-topic"], "{taken}");
+        }
+        config.group_configs.insert(ISOLATION_LEVEL.to_owned(), "read_uncommitted".to_owned());
+        assert_eq!(config.validate().len(), 2, "no name, and what is uncommitted");
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub const JOB: &str = "sharestream.job";
 pub const CHECKPOINT: &str = "sharestream.checkpoint";
 /// Kind of the error: `decode`, `transform`, `call` or `delivery-limit`; on dead letters.
 pub const ERROR_KIND: &str = "sharestream.error-kind";
+/// `<topic id>/<partition>/<offset>/<ordinal>` of the copy in the parking topic that the job made this of; on output records
+/// and dead letters of records that were parked ([`crate::parking`]). [`SOURCE`] names the record as it was at first.
+pub const PARKED: &str = "sharestream.parked";
 /// How often the record was put back into its source topic: a number from 1, on records that were. It stays with the
 /// record, also when that becomes a dead letter again.
 pub const REPLAYS: &str = "sharestream.replays";
@@ -81,7 +84,15 @@ impl Provenance {
     pub fn of_headers<'a>(
         headers: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) -> Option<Provenance> {
-        let (_, value) = headers.into_iter().filter(|(key, _)| *key == SOURCE.as_bytes()).last()?;
+        Self::of_header(headers, SOURCE)
+    }
+
+    /// The coordinates in the last header of this name; `None` as above.
+    pub fn of_header<'a>(
+        headers: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+        name: &str,
+    ) -> Option<Provenance> {
+        let (_, value) = headers.into_iter().filter(|(key, _)| *key == name.as_bytes()).last()?;
         std::str::from_utf8(value?).ok()?.parse().ok()
     }
 }
@@ -97,7 +108,7 @@ pub(crate) fn write_source(out: &mut Vec<u8>, topic_id: &str, partition: i32, of
 
 /// True for the headers that say where an output record or dead letter comes from. [`REPLAYS`] is none of them.
 pub fn is_ours(key: &[u8]) -> bool {
-    [SOURCE, TOPIC, DELIVERY_COUNT, ERROR, ERROR_KIND, JOB, CHECKPOINT]
+    [SOURCE, PARKED, TOPIC, DELIVERY_COUNT, ERROR, ERROR_KIND, JOB, CHECKPOINT]
         .iter()
         .any(|ours| ours.as_bytes() == key)
 }

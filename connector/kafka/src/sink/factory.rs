@@ -13,7 +13,7 @@ use super::kafka_sink::KafkaSink;
 use super::keys::Keys;
 use super::owned_partitions;
 use super::router::KeyRouter;
-use super::writer::{OwnedTopic, RecordWriter};
+use super::writer::{OwnedTopic, OwnedTopics, RecordWriter};
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::config::{BadRecords, CompressionChoice, KafkaJobConfig};
@@ -28,6 +28,7 @@ pub(crate) struct KafkaSinkFactory {
     pub(crate) config: Arc<KafkaJobConfig>,
     pub(crate) output: Arc<TopicInfo>,
     pub(crate) dead_letters: Option<Arc<TopicInfo>>,
+    pub(crate) parking: Option<Arc<TopicInfo>>,
     pub(crate) group: GroupSettings,
     pub(crate) attempt: Arc<Attempt>,
 }
@@ -57,6 +58,10 @@ impl SinkFactory for KafkaSinkFactory {
         Err(invalid_input(format!("sink {}: {}", self.config.sink.topic, faults.join("; "))))
     }
 
+    fn parks(&self) -> bool {
+        self.parking.is_some()
+    }
+
     async fn create(&self, subtask: usize, subtask_count: usize) -> Result<Box<dyn Sink>> {
         let config = &self.config.sink;
         let writer_config = WriterConfig {
@@ -79,22 +84,29 @@ impl SinkFactory for KafkaSinkFactory {
             .as_ref()
             .filter(|_| keeps_letters)
             .map(|topic| owned_topic(topic, subtask, subtask_count));
-        if let Some(topic) = dead_letters.as_ref().filter(|topic| topic.owned.is_empty()) {
+        let parking = self.parking.as_ref().map(|topic| owned_topic(topic, subtask, subtask_count));
+        for (what, topic) in [("dead letter", &dead_letters), ("parking", &parking)] {
+            let Some(topic) = topic.as_ref().filter(|topic| topic.owned.is_empty()) else { continue };
             // Two writers on one partition would spoil each other's sequence numbers.
             return Err(invalid_input(format!(
-                "dead letter topic {} has {} partitions, but the sink has {subtask_count} subtasks: each needs a \
+                "{what} topic {} has {} partitions, but the sink has {subtask_count} subtasks: each needs a \
                  partition of its own; add partitions or lower the parallelism",
                 topic.name, topic.partition_count
             )));
         }
         let record_writer = RecordWriter::new(
             BatchWriter::new(self.client.clone(), writer_config),
-            owned_topic(&self.output, subtask, subtask_count),
-            dead_letters,
+            OwnedTopics { output: owned_topic(&self.output, subtask, subtask_count), dead_letters, parking },
             config.key.clone(),
             format!("{}/{}", self.config.job, self.config.instance),
         );
-        let sink = KafkaSink::new(self.attempt.clone(), record_writer, config.format.clone(), plan);
+        let sink = KafkaSink::new(
+            self.attempt.clone(),
+            self.client.env().clock.clone(),
+            record_writer,
+            config.format.clone(),
+            plan,
+        );
         Ok(Box::new(sink))
     }
 

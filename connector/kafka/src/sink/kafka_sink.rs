@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use async_trait::async_trait;
+use sharestream_base::Clock;
 use sharestream_base::ids::CheckpointId;
 use sharestream_core::decision::DecidedRange;
 use sharestream_core::sink::{Sink, SinkReport};
@@ -20,6 +21,7 @@ use sharestream_core::coordinates::{Coordinates, RejectKind, errors, reject_kind
 /// Writes into the transaction of the open epoch, under the identity that the commit protocol publishes.
 pub(super) struct KafkaSink {
     attempt: Arc<Attempt>,
+    clock: Clock,
     writer: RecordWriter,
     format: OutputFormat,
     encoder: Option<RowEncoder>,
@@ -33,12 +35,13 @@ pub(super) struct KafkaSink {
 impl KafkaSink {
     pub(super) fn new(
         attempt: Arc<Attempt>,
+        clock: Clock,
         writer: RecordWriter,
         format: OutputFormat,
         plan: RejectPlan,
     ) -> Self {
         let report = SinkReport::default();
-        KafkaSink { attempt, writer, format, encoder: None, plan, writing: None, report }
+        KafkaSink { attempt, clock, writer, format, encoder: None, plan, writing: None, report }
     }
 
     /// Takes the identity of the epoch; waits until its transaction is open.
@@ -118,6 +121,16 @@ impl Sink for KafkaSink {
             let range = DecidedRange { first: offset, last: offset, decision: self.plan.decision(kind) };
             self.report.rejected.set(partition, range);
         }
+        Ok(())
+    }
+
+    async fn write_parked(&mut self, checkpoint: CheckpointId, parked: RecordBatch) -> Result<()> {
+        if parked.num_rows() == 0 {
+            return Ok(());
+        }
+        self.enter(checkpoint).await?;
+        self.writer.write_parked(checkpoint, &parked, self.clock.wall_ms()).await?;
+        self.report.parked_count += parked.num_rows() as u64;
         Ok(())
     }
 

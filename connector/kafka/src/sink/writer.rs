@@ -12,6 +12,7 @@ use crate::Result;
 use crate::config::SinkKey;
 use crate::error::{arrow_error, bug, client_error, invalid_input};
 use crate::formats::RowEncoder;
+use crate::parking::{self, CopyHeaders};
 use crate::provenance::{self, Header};
 use sharestream_core::coordinates::{Coordinates, RejectKind, bytes, errors};
 
@@ -75,22 +76,40 @@ pub(super) struct RecordWriter {
     writer: BatchWriter,
     output: OwnedTopic,
     dead_letters: Option<OwnedTopic>,
+    parking: Option<OwnedTopic>,
     key: SinkKey,
     /// `<job>/<instance>`.
     job: String,
     value: Vec<u8>,
     source: Vec<u8>,
+    /// Where a record lies that was parked.
+    copy: Vec<u8>,
+    copy_headers: CopyHeaders,
+}
+
+/// The topics of one subtask.
+#[derive(Debug)]
+pub(super) struct OwnedTopics {
+    pub(super) output: OwnedTopic,
+    pub(super) dead_letters: Option<OwnedTopic>,
+    pub(super) parking: Option<OwnedTopic>,
 }
 
 impl RecordWriter {
-    pub(super) fn new(
-        writer: BatchWriter,
-        output: OwnedTopic,
-        dead_letters: Option<OwnedTopic>,
-        key: SinkKey,
-        job: String,
-    ) -> Self {
-        RecordWriter { writer, output, dead_letters, key, job, value: Vec::new(), source: Vec::new() }
+    pub(super) fn new(writer: BatchWriter, topics: OwnedTopics, key: SinkKey, job: String) -> Self {
+        let OwnedTopics { output, dead_letters, parking } = topics;
+        RecordWriter {
+            writer,
+            output,
+            dead_letters,
+            parking,
+            key,
+            job,
+            value: Vec::new(),
+            source: Vec::new(),
+            copy: Vec::new(),
+            copy_headers: CopyHeaders::default(),
+        }
     }
 
     pub(super) fn set_identity(&mut self, identity: &ProducerIdentity) {
@@ -117,10 +136,18 @@ impl RecordWriter {
             );
             let key = keys.key(row);
             let target = self.output.partition_of(key)?;
-            let headers: [Header<'_>; 1] = [(provenance::SOURCE.as_bytes(), Some(&self.source))];
+            self.copy.clear();
+            if let Some(copy) = hidden.parked_copy(row)? {
+                parking::write_copy(&mut self.copy, &copy, hidden.ordinals.value(row));
+            }
+            let headers: [Header<'_>; 2] = [
+                (provenance::SOURCE.as_bytes(), Some(&self.source)),
+                (provenance::PARKED.as_bytes(), Some(&self.copy)),
+            ];
+            let headers = if self.copy.is_empty() { &headers[..1] } else { &headers[..] };
             let value = has_value.then_some(&self.value[..]);
             self.writer
-                .append(&self.output.name, target, hidden.timestamps.value(row), key, value, &headers)
+                .append(&self.output.name, target, hidden.timestamps.value(row), key, value, headers)
                 .await
                 .map_err(client_error("write output"))?;
         }
@@ -171,6 +198,11 @@ impl RecordWriter {
                 (provenance::CHECKPOINT, checkpoint.as_bytes()),
             ];
             headers.extend(ours.iter().map(|(key, value)| (key.as_bytes(), Some(*value))));
+            self.copy.clear();
+            if let Some(copy) = hidden.parked_copy(row)? {
+                parking::write_copy(&mut self.copy, &copy, hidden.ordinals.value(row));
+                headers.push((provenance::PARKED.as_bytes(), Some(&self.copy)));
+            }
             let key = bytes(hidden.keys, row);
             let target = topic.owned_partition_of(key)?;
             let timestamp_ms = hidden.timestamps.value(row);
@@ -178,6 +210,34 @@ impl RecordWriter {
                 .append(&topic.name, target, timestamp_ms, key, bytes(hidden.values, row), &headers)
                 .await
                 .map_err(client_error("write dead letter"))?;
+        }
+        Ok(())
+    }
+
+    /// Copies the records of `parked` to the parking topic, at `now_ms`.
+    pub(super) async fn write_parked(
+        &mut self,
+        checkpoint: CheckpointId,
+        parked: &RecordBatch,
+        now_ms: i64,
+    ) -> Result<()> {
+        let Some(topic) = &mut self.parking else {
+            return Err(bug("a record to park, and there is no parking topic"));
+        };
+        let hidden = Coordinates::behind(parked, 0)?;
+        for row in 0..parked.num_rows() {
+            self.copy_headers.write(&hidden, row, (&self.job, checkpoint), now_ms)?;
+            let mut headers: Vec<Header<'_>> = Vec::new();
+            if let Some(raw) = bytes(hidden.headers, row) {
+                provenance::parse_headers(raw, &mut headers);
+            }
+            self.copy_headers.append_to(&mut headers);
+            let key = bytes(hidden.keys, row);
+            let target = topic.owned_partition_of(key)?;
+            self.writer
+                .append(&topic.name, target, now_ms, key, bytes(hidden.values, row), &headers)
+                .await
+                .map_err(client_error("park a record"))?;
         }
         Ok(())
     }

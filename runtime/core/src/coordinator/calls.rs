@@ -56,15 +56,20 @@ impl CallsShown {
 fn add(operator: &mut CallStatus, gauge: &CallGauge, now: Instant) {
     operator.running += gauge.running_count as u64;
     operator.waiting += gauge.waiting_count as u64;
+    operator.deferred += gauge.deferred_count;
     operator.retries += gauge.retry_count;
     operator.is_holding |= gauge.is_holding;
     let oldest = gauge.oldest.as_ref().and_then(|(row, since)| {
         // A batch without its hidden columns fails in the operator, which says so.
         let hidden = Coordinates::of(row.batch()).ok()?;
+        // Of a record that was parked, its copy holds back a partition.
+        let copy = hidden.parked_copy(row.index()).ok()?;
+        let (source, offset) = hidden.source(row.index()).ok()?;
         Some(RecordInWork {
-            topic: hidden.topics.text(row.index()).to_owned(),
-            partition: hidden.partitions.value(row.index()),
-            offset: hidden.offsets.value(row.index()),
+            topic: copy
+                .map_or_else(|| hidden.topics.text(row.index()).to_owned(), |copy| copy.topic.to_string()),
+            partition: source.partition.0,
+            offset: offset.0,
             for_ms: u64::try_from(now.duration_since(*since).as_millis()).unwrap_or(u64::MAX),
         })
     });

@@ -24,6 +24,8 @@ pub(crate) struct CallGauge {
     pub(crate) running_count: usize,
     pub(crate) waiting_count: usize,
     pub(crate) retry_count: u64,
+    /// Rows that the last barrier passed.
+    pub(crate) deferred_count: u64,
     pub(crate) is_holding: bool,
     /// As many calls run as may.
     pub(crate) is_saturated: bool,
@@ -157,11 +159,12 @@ impl Gauges {
     /// What `subtask` has to do now.
     pub(crate) fn calls(&self, subtask: usize, load: &LineLoad<'_>) {
         let state = &mut *self.lock();
-        let CallGauge { done_count, done_at, .. } = state.calls[subtask];
+        let CallGauge { done_count, done_at, deferred_count, .. } = state.calls[subtask];
         state.calls[subtask] = CallGauge {
             running_count: load.running_count,
             waiting_count: load.waiting_count,
             retry_count: load.retry_count,
+            deferred_count,
             is_holding: load.is_holding,
             is_saturated: load.is_saturated,
             oldest: load.oldest.map(|(row, since)| (row.clone(), since)),
@@ -171,10 +174,11 @@ impl Gauges {
         self.changed.notify_one();
     }
 
-    /// A barrier has passed `subtask`: what is done from now belongs to the next epoch.
-    pub(crate) fn call_barrier(&self, subtask: usize) {
+    /// A barrier has passed `subtask` while it worked on `deferred_count` rows: what is done from now belongs to the next epoch.
+    pub(crate) fn call_barrier(&self, subtask: usize, deferred_count: u64) {
         let state = &mut *self.lock();
         let gauge = &mut state.calls[subtask];
+        gauge.deferred_count = deferred_count;
         (gauge.done_count, gauge.done_at) = (0, None);
         self.changed.notify_one();
     }
