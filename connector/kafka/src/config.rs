@@ -88,6 +88,12 @@ pub struct KafkaJobConfig {
     pub call_policy: Option<BadRecords>,
     /// What becomes of a record that was delivered too often. Default: as `bad_records`. Since 0.2.
     pub delivery_limit_policy: Option<BadRecords>,
+    /// What becomes of a record that is larger than `record_bytes_max`, or whose output is larger than the output topic takes.
+    /// Default: as `bad_records`. Since 0.2.
+    pub too_large_policy: Option<BadRecords>,
+    /// Key, value and headers of a source record together, decompressed; a larger one is not decoded, but handled by
+    /// `too_large_policy`. Default 32 MiB, at least 1 KiB. Since 0.2.
+    pub record_bytes_max: usize,
     /// Keeps the outcome record of every transaction for ever, for tools that look at the whole history; the topic then
     /// grows without bound. Only ledger mode removes records. Default false. Since 0.2.
     pub outcome_history: bool,
@@ -222,6 +228,8 @@ impl Default for KafkaJobConfig {
             transform_policy: None,
             call_policy: None,
             delivery_limit_policy: None,
+            too_large_policy: None,
+            record_bytes_max: 32 << 20,
             outcome_history: false,
             stage_separately: false,
         }
@@ -341,6 +349,7 @@ impl KafkaJobConfig {
             ("transform-policy", self.transform_policy),
             ("call-policy", self.call_policy),
             ("delivery-limit-policy", self.delivery_limit_policy),
+            ("too-large-policy", self.too_large_policy),
         ] {
             let wants_letters = policy == Some(BadRecords::DeadLetter);
             faults.check(field, !wants_letters || dead_letter_topic.is_some(), || {
@@ -375,6 +384,7 @@ impl KafkaJobConfig {
         at_least("max-poll-records", self.max_poll_records >= 1, "must be at least 1");
         at_least("batch-rows-max", self.batch_rows_max >= 1, "must be at least 1");
         at_least("fetch-bytes-max", self.fetch_bytes_max >= 1 << 10, "must be at least 1024");
+        at_least("record-bytes-max", self.record_bytes_max >= 1 << 10, "must be at least 1024");
         at_least("sink.batch-bytes-max", (1 << 10..=1_000_000).contains(&self.sink.batch_bytes_max), {
             "must be 1024 to 1000000"
         });
@@ -414,6 +424,7 @@ impl KafkaJobConfig {
             RejectKind::Transform => self.transform_policy,
             RejectKind::Call => self.call_policy,
             RejectKind::DeliveryLimit => self.delivery_limit_policy,
+            RejectKind::TooLarge => self.too_large_policy,
         };
         own.unwrap_or_else(|| self.bad_record_policy())
     }
@@ -552,14 +563,17 @@ mod tests {
         let policies = |config: &KafkaJobConfig| RejectKind::ALL.map(|kind| config.policy(kind));
         use BadRecords::{DeadLetter, Fail, Reject};
         let mut config = valid();
-        assert_eq!(policies(&config), [Fail; 4]);
+        assert_eq!(policies(&config), [Fail; 5]);
         config.call_policy = Some(DeadLetter);
         let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
         assert_eq!(fields, ["call-policy"], "there is no topic for them");
         config.dead_letter_topic = Some("bad".to_owned());
         assert_eq!(config.validate(), []);
         (config.decode_policy, config.delivery_limit_policy) = (Some(Reject), Some(Fail));
-        assert_eq!(policies(&config), [Reject, DeadLetter, DeadLetter, Fail]);
+        assert_eq!(policies(&config), [Reject, DeadLetter, DeadLetter, Fail, DeadLetter]);
+        (config.too_large_policy, config.record_bytes_max) = (Some(Reject), 1_023);
+        assert_eq!(config.policy(RejectKind::TooLarge), Reject);
+        assert_eq!(config.validate().len(), 1, "record-bytes-max");
         let written: BadRecords = serde_json::from_str("\"drop\"").unwrap();
         assert_eq!(written, Reject, "the name that it had before");
     }

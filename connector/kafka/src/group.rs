@@ -99,6 +99,7 @@ pub(crate) struct RejectPlan {
     transform: (BadRecords, Decision),
     call: (BadRecords, Decision),
     delivery_limit: (BadRecords, Decision),
+    too_large: (BadRecords, Decision),
 }
 
 impl RejectPlan {
@@ -112,6 +113,7 @@ impl RejectPlan {
             transform: of(RejectKind::Transform),
             call: of(RejectKind::Call),
             delivery_limit: of(RejectKind::DeliveryLimit),
+            too_large: of(RejectKind::TooLarge),
         }
     }
 
@@ -121,6 +123,7 @@ impl RejectPlan {
             RejectKind::Transform => self.transform,
             RejectKind::Call => self.call,
             RejectKind::DeliveryLimit => self.delivery_limit,
+            RejectKind::TooLarge => self.too_large,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::group::{GroupSettings, ISOLATION_LEVEL, READ_COMMITTED, split_unknown
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
 use crate::parking_start;
-use crate::sink::KafkaSinkFactory;
+use crate::sink::{BatchBounds, KafkaSinkFactory};
 use crate::source::{DeliveryLimit, ShareSourceFactory};
 
 /// A connected and checked job.
@@ -40,6 +40,8 @@ pub struct KafkaJob {
     dead_letters: Option<Arc<TopicInfo>>,
     /// One of the sources.
     parking: Option<Arc<TopicInfo>>,
+    /// Of output, dead letters and parked records.
+    bounds: BatchBounds,
     outcomes: OutcomeTopic,
     group: GroupSettings,
     attempt: Arc<Attempt>,
@@ -88,6 +90,8 @@ impl KafkaJob {
         let JobTopics { sources, output, dead_letters } = find_topics(&client, &config).await?;
         let parking =
             sources.iter().find(|topic| Some(&*topic.name) == config.parking_topic.as_deref()).cloned();
+        let written: Vec<_> = [&output].into_iter().chain(&dead_letters).chain(&parking).collect();
+        let bounds = BatchBounds::of(&client, &written).await;
         let outcomes = outcome_topic(&client, &config, mode).await?;
         let (group, described) = set_group_configs(&client, &config).await?;
         if let Some(topic) = &parking {
@@ -105,6 +109,7 @@ impl KafkaJob {
             output,
             dead_letters,
             parking,
+            bounds,
             outcomes,
             group,
             attempt,
@@ -160,6 +165,7 @@ impl KafkaJob {
             output: self.output.clone(),
             dead_letters: self.dead_letters.clone(),
             parking: self.parking.clone(),
+            bounds: self.bounds.clone(),
             group: self.group,
             attempt: self.attempt.clone(),
         })

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow_select::take::take;
 use async_trait::async_trait;
 use sharestream_base::Clock;
 use sharestream_base::ids::CheckpointId;
@@ -13,10 +14,12 @@ use super::writer::RecordWriter;
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::config::BadRecords;
-use crate::error::{bug, invalid_input};
+use crate::error::{arrow_error, bug, invalid_input};
 use crate::formats::{OutputFormat, RowEncoder};
 use crate::group::RejectPlan;
-use sharestream_core::coordinates::{Coordinates, RejectKind, errors, reject_kinds};
+use sharestream_core::coordinates::{
+    Coordinates, RejectKind, errors, reject_kinds, rejected_batch, user_column_count,
+};
 
 /// Writes into the transaction of the open epoch, under the identity that the commit protocol publishes.
 pub(super) struct KafkaSink {
@@ -98,9 +101,21 @@ impl Sink for KafkaSink {
                 self.encoder.insert(made)
             }
         };
-        self.writer.write_rows(encoder, &rows).await?;
-        self.report.row_count += rows.num_rows() as u64;
-        Ok(())
+        let too_large = self.writer.write_rows(encoder, &rows).await?;
+        self.report.row_count += (rows.num_rows() - too_large.len()) as u64;
+        if too_large.is_empty() {
+            return Ok(());
+        }
+        let (indices, errors): (Vec<u32>, Vec<String>) = too_large.into_iter().unzip();
+        let hidden = rows.columns()[user_column_count(rows.schema_ref())..].iter();
+        let indices = UInt32Array::from(indices);
+        let hidden: Vec<ArrayRef> = hidden
+            .map(|column| take(column, &indices, None))
+            .collect::<Result<_, _>>()
+            .map_err(arrow_error("rows that are too large"))?;
+        let errors = errors.into_iter().map(|error| (RejectKind::TooLarge, error));
+        let rejected = rejected_batch(hidden, errors).map_err(arrow_error("rows that are too large"))?;
+        self.write_rejected(checkpoint, rejected).await
     }
 
     async fn write_rejected(&mut self, checkpoint: CheckpointId, rejected: RecordBatch) -> Result<()> {

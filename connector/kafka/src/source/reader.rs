@@ -38,6 +38,8 @@ pub(super) struct Chunk {
 pub(super) struct Reader {
     rows: RowsBuilder,
     rows_max: usize,
+    /// Of one record; a larger one is not decoded.
+    record_bytes_max: u64,
     delivery_limit: DeliveryLimit,
     /// The decision on a record that cannot be processed.
     plan: RejectPlan,
@@ -64,6 +66,7 @@ impl Reader {
         Reader {
             rows,
             rows_max,
+            record_bytes_max: u64::MAX,
             delivery_limit,
             plan,
             parking: None,
@@ -73,6 +76,12 @@ impl Reader {
             byte_count: 0,
             given_up_count: 0,
         }
+    }
+
+    /// Records of more bytes than this are handled as too large.
+    pub(super) fn with_record_bytes_max(mut self, record_bytes_max: usize) -> Self {
+        self.record_bytes_max = record_bytes_max as u64;
+        self
     }
 
     /// Records of this topic are copies of parked ones.
@@ -183,7 +192,16 @@ impl Reader {
             Some((_, parked)) => parked.headers.as_deref(),
         };
         let bytes = RecordBytes { key: record.key, value: record.value, headers };
+        let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
+        let byte_count = length(record.key) + length(record.value) + length(headers);
         let decision = match (self.treatment, self.delivery_limit.policy()) {
+            (Treatment::Usual | Treatment::Alone, _) if byte_count > self.record_bytes_max => {
+                let kind = RejectKind::TooLarge;
+                let reason =
+                    format!("it has {byte_count} bytes, at most {} are processed", self.record_bytes_max);
+                self.rows.push_rejected(topic_number, &coordinates, &bytes, (kind, reason));
+                self.plan.decision(kind)
+            }
             (Treatment::Usual | Treatment::Alone, _) => {
                 match self.rows.push(topic_number, &coordinates, &bytes) {
                     Ok(()) => Decision::Accept,
@@ -203,8 +221,7 @@ impl Reader {
         };
         cursor.decide(offset, decision);
         self.record_count += 1;
-        let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
-        self.byte_count += length(record.key) + length(record.value) + length(headers);
+        self.byte_count += byte_count;
         Ok(())
     }
 
