@@ -10,6 +10,7 @@ use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
 
 use crate::formats::{Format, OutputFormat};
+use crate::group::{ISOLATION_LEVEL, READ_COMMITTED};
 
 /// Settings of one job instance.
 ///
@@ -39,6 +40,11 @@ pub struct KafkaJobConfig {
     pub sink: SinkConfig,
     /// Topic of the dead letters; without one, see [`BadRecords`]. Since 0.1.
     pub dead_letter_topic: Option<String>,
+    /// Topic of records whose calls take too long (`AsyncMapOptions::park_after`): they are copied there in the transaction of
+    /// their ACCEPT, and read again from there, as it is a source of the job, too. It must exist. The job sets
+    /// `share.isolation.level = read_committed` for its group, or copies of transactions that aborted would be read. Default
+    /// none. Since 0.2.
+    pub parking_topic: Option<String>,
     /// What becomes of a record that cannot be processed. Default: dead letters when there is a dead letter topic,
     /// else the job fails. Since 0.1.
     pub bad_records: Option<BadRecords>,
@@ -82,6 +88,12 @@ pub struct KafkaJobConfig {
     pub call_policy: Option<BadRecords>,
     /// What becomes of a record that was delivered too often. Default: as `bad_records`. Since 0.2.
     pub delivery_limit_policy: Option<BadRecords>,
+    /// What becomes of a record that is larger than `record_bytes_max`, or whose output is larger than the output topic takes.
+    /// Default: as `bad_records`. Since 0.2.
+    pub too_large_policy: Option<BadRecords>,
+    /// Key, value and headers of a source record together, decompressed; a larger one is not decoded, but handled by
+    /// `too_large_policy`. Default 32 MiB, at least 1 KiB. Since 0.2.
+    pub record_bytes_max: usize,
     /// Keeps the outcome record of every transaction for ever, for tools that look at the whole history; the topic then
     /// grows without bound. Only ledger mode removes records. Default false. Since 0.2.
     pub outcome_history: bool,
@@ -202,6 +214,7 @@ impl Default for KafkaJobConfig {
             format: Format::default(),
             sink: SinkConfig::default(),
             dead_letter_topic: None,
+            parking_topic: None,
             bad_records: None,
             mode: AckModeChoice::default(),
             outcome_topic: "sharestream.outcomes".to_owned(),
@@ -218,6 +231,8 @@ impl Default for KafkaJobConfig {
             transform_policy: None,
             call_policy: None,
             delivery_limit_policy: None,
+            too_large_policy: None,
+            record_bytes_max: 32 << 20,
             outcome_history: false,
             stage_separately: false,
         }
@@ -296,6 +311,7 @@ impl KafkaJobConfig {
             });
         }
         self.validate_topics(&mut faults);
+        self.validate_parking(&mut faults);
         for message in self.format.faults() {
             faults.add("format", message);
         }
@@ -336,6 +352,7 @@ impl KafkaJobConfig {
             ("transform-policy", self.transform_policy),
             ("call-policy", self.call_policy),
             ("delivery-limit-policy", self.delivery_limit_policy),
+            ("too-large-policy", self.too_large_policy),
         ] {
             let wants_letters = policy == Some(BadRecords::DeadLetter);
             faults.check(field, !wants_letters || dead_letter_topic.is_some(), || {
@@ -351,11 +368,30 @@ impl KafkaJobConfig {
         }
     }
 
+    fn validate_parking(&self, faults: &mut Faults) {
+        let Some(topic) = &self.parking_topic else { return };
+        faults.name("parking-topic", topic, TOPIC_NAME_MAX);
+        let used = [&self.sink.topic, &self.outcome_topic];
+        let is_used =
+            used.into_iter().chain(&self.topics).chain(&self.dead_letter_topic).any(|used| used == topic);
+        faults.check("parking-topic", !is_used, || {
+            format!("'{topic}' is also used for other records: parked ones need a topic of their own")
+        });
+        let isolation = self.group_configs.get(ISOLATION_LEVEL);
+        faults.check("parking-topic", isolation.is_none_or(|level| level == READ_COMMITTED), || {
+            format!(
+                "parking needs {ISOLATION_LEVEL} = {READ_COMMITTED} for the group, or copies of transactions that aborted would \
+                 be processed as well"
+            )
+        });
+    }
+
     fn validate_limits(&self, faults: &mut Faults) {
         let mut at_least = |field, ok: bool, what: &str| faults.check(field, ok, || what.to_owned());
         at_least("max-poll-records", self.max_poll_records >= 1, "must be at least 1");
         at_least("batch-rows-max", self.batch_rows_max >= 1, "must be at least 1");
         at_least("fetch-bytes-max", self.fetch_bytes_max >= 1 << 10, "must be at least 1024");
+        at_least("record-bytes-max", self.record_bytes_max >= 1 << 10, "must be at least 1024");
         at_least("sink.batch-bytes-max", (1 << 10..=1_000_000).contains(&self.sink.batch_bytes_max), {
             "must be 1024 to 1000000"
         });
@@ -374,6 +410,11 @@ impl KafkaJobConfig {
         });
     }
 
+    /// The topics that the group reads: the source topics, and that of parked records.
+    pub fn acquired_topics(&self) -> Vec<String> {
+        self.topics.iter().chain(&self.parking_topic).cloned().collect()
+    }
+
     /// The policy for bad records of any kind that has none of its own, defaults applied.
     pub fn bad_record_policy(&self) -> BadRecords {
         match (self.bad_records, &self.dead_letter_topic) {
@@ -390,6 +431,7 @@ impl KafkaJobConfig {
             RejectKind::Transform => self.transform_policy,
             RejectKind::Call => self.call_policy,
             RejectKind::DeliveryLimit => self.delivery_limit_policy,
+            RejectKind::TooLarge => self.too_large_policy,
         };
         own.unwrap_or_else(|| self.bad_record_policy())
     }
@@ -508,18 +550,37 @@ mod tests {
     }
 
     #[test]
+    fn parking_needs_a_topic_of_its_own_and_a_group_that_reads_what_is_committed() {
+        let mut config = valid();
+        config.parking_topic = Some("job.parked".to_owned());
+        assert_eq!(config.validate(), []);
+        assert_eq!(config.acquired_topics(), ["in", "job.parked"]);
+        config.dead_letter_topic = Some("dead".to_owned());
+        for taken in ["in", "out", "dead", "sharestream.outcomes", "no name", ""] {
+            let config = KafkaJobConfig { parking_topic: Some(taken.to_owned()), ..config.clone() };
+            let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
+            assert_eq!(fields, ["parking-topic"], "{taken}");
+        }
+        config.group_configs.insert(ISOLATION_LEVEL.to_owned(), "read_uncommitted".to_owned());
+        assert_eq!(config.validate().len(), 2, "no name, and what is uncommitted");
+    }
+
+    #[test]
     fn each_kind_of_error_has_its_own_policy_or_that_of_all() {
         let policies = |config: &KafkaJobConfig| RejectKind::ALL.map(|kind| config.policy(kind));
         use BadRecords::{DeadLetter, Fail, Reject};
         let mut config = valid();
-        assert_eq!(policies(&config), [Fail; 4]);
+        assert_eq!(policies(&config), [Fail; 5]);
         config.call_policy = Some(DeadLetter);
         let fields: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
         assert_eq!(fields, ["call-policy"], "there is no topic for them");
         config.dead_letter_topic = Some("bad".to_owned());
         assert_eq!(config.validate(), []);
         (config.decode_policy, config.delivery_limit_policy) = (Some(Reject), Some(Fail));
-        assert_eq!(policies(&config), [Reject, DeadLetter, DeadLetter, Fail]);
+        assert_eq!(policies(&config), [Reject, DeadLetter, DeadLetter, Fail, DeadLetter]);
+        (config.too_large_policy, config.record_bytes_max) = (Some(Reject), 1_023);
+        assert_eq!(config.policy(RejectKind::TooLarge), Reject);
+        assert_eq!(config.validate().len(), 1, "record-bytes-max");
         let written: BadRecords = serde_json::from_str("\"drop\"").unwrap();
         assert_eq!(written, Reject, "the name that it had before");
     }

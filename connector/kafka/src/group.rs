@@ -20,6 +20,13 @@ pub(crate) const RENEWAL_ENABLED: &str = "share.renew.acknowledge.enable";
 /// Kafka: topic to which the broker itself writes rejected records (KIP-1191).
 pub(crate) const BROKER_DEAD_LETTER_TOPIC: &str = "errors.deadletterqueue.topic.name";
 
+/// Kafka: which records the group reads.
+pub(crate) const ISOLATION_LEVEL: &str = "share.isolation.level";
+/// Not those of transactions that aborted.
+pub(crate) const READ_COMMITTED: &str = "read_committed";
+/// Kafka: where a group begins in a partition that it has never read.
+pub(crate) const OFFSET_RESET: &str = "share.auto.offset.reset";
+
 /// Splits off the names of those configs that the brokers do not know (`known`: what they describe) and that only tune: a
 /// job is as right without them. Kafka 4.2 has them as settings of the brokers alone. Others stay: without them the group
 /// might read something else.
@@ -96,6 +103,7 @@ pub(crate) struct RejectPlan {
     transform: (BadRecords, Decision),
     call: (BadRecords, Decision),
     delivery_limit: (BadRecords, Decision),
+    too_large: (BadRecords, Decision),
     limit: DeliveryLimit,
 }
 
@@ -110,6 +118,7 @@ impl RejectPlan {
             transform: of(RejectKind::Transform),
             call: of(RejectKind::Call),
             delivery_limit: of(RejectKind::DeliveryLimit),
+            too_large: of(RejectKind::TooLarge),
             limit: DeliveryLimit::new(
                 group.delivery_count_limit,
                 config.delivery_reserve,
@@ -135,6 +144,7 @@ impl RejectPlan {
             RejectKind::Transform => self.transform,
             RejectKind::Call => self.call,
             RejectKind::DeliveryLimit => self.delivery_limit,
+            RejectKind::TooLarge => self.too_large,
         }
     }
 

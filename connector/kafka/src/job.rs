@@ -24,10 +24,11 @@ use crate::commit::{
 use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
 use crate::fit;
-use crate::group::{GroupSettings, split_unknown_tuning, tells_limits};
+use crate::group::{GroupSettings, ISOLATION_LEVEL, READ_COMMITTED, split_unknown_tuning, tells_limits};
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
-use crate::sink::KafkaSinkFactory;
+use crate::parking_start;
+use crate::sink::{BatchBounds, KafkaSinkFactory};
 use crate::source::{DeliveryLimit, ShareSourceFactory};
 
 /// A connected and checked job.
@@ -41,6 +42,10 @@ pub struct KafkaJob {
     sources: Vec<Arc<TopicInfo>>,
     output: Arc<TopicInfo>,
     dead_letters: Option<Arc<TopicInfo>>,
+    /// One of the sources.
+    parking: Option<Arc<TopicInfo>>,
+    /// Of output, dead letters and parked records.
+    bounds: BatchBounds,
     outcomes: OutcomeTopic,
     group: GroupSettings,
     attempt: Arc<Attempt>,
@@ -109,14 +114,34 @@ impl KafkaJob {
         if let Some(options) = options {
             fit::check(&client, &config, options).await?;
         }
-        let (sources, output, dead_letters) = find_topics(&client, &config).await?;
+        let JobTopics { sources, output, dead_letters } = find_topics(&client, &config).await?;
+        let parking =
+            sources.iter().find(|topic| Some(&*topic.name) == config.parking_topic.as_deref()).cloned();
+        let written: Vec<_> = [&output].into_iter().chain(&dead_letters).chain(&parking).collect();
+        let bounds = BatchBounds::of(&client, &written).await;
         let outcomes = outcome_topic(&client, &config, mode).await?;
-        let group = set_group_configs(&client, &config).await?;
+        let (group, described) = set_group_configs(&client, &config).await?;
+        if let Some(topic) = &parking {
+            parking_start::check(&client, &config.group, topic, described.as_ref()).await?;
+        }
         tracing::info!(job = %config.job, instance = %config.instance, group = %config.group, ?mode, reason, "job connected");
         let config = Arc::new(config);
         let attempt = Attempt::new();
         let tail = LedgerTail::new(client.clone(), &outcomes, &config.group);
-        Ok(KafkaJob { client, config, mode, sources, output, dead_letters, outcomes, group, attempt, tail })
+        Ok(KafkaJob {
+            client,
+            config,
+            mode,
+            sources,
+            output,
+            dead_letters,
+            parking,
+            bounds,
+            outcomes,
+            group,
+            attempt,
+            tail,
+        })
     }
 
     /// The settings.
@@ -139,7 +164,7 @@ impl KafkaJob {
         self.config.format.schema()
     }
 
-    /// The source topics as they were at the start.
+    /// The topics that the group reads as they were at the start, that of parked records included.
     pub fn source_topics(&self) -> &[Arc<TopicInfo>] {
         &self.sources
     }
@@ -150,6 +175,7 @@ impl KafkaJob {
             client: self.client.clone(),
             config: self.config.clone(),
             topics: self.sources.clone(),
+            parking: self.parking.clone(),
             group: self.group,
             outcomes: self.outcomes.clone(),
             mode: self.mode,
@@ -165,6 +191,8 @@ impl KafkaJob {
             config: self.config.clone(),
             output: self.output.clone(),
             dead_letters: self.dead_letters.clone(),
+            parking: self.parking.clone(),
+            bounds: self.bounds.clone(),
             group: self.group,
             attempt: self.attempt.clone(),
         })
@@ -248,7 +276,12 @@ fn ledger_support(client: &Client) -> Result<(), String> {
     ))
 }
 
-type JobTopics = (Vec<Arc<TopicInfo>>, Arc<TopicInfo>, Option<Arc<TopicInfo>>);
+struct JobTopics {
+    /// That of parked records included.
+    sources: Vec<Arc<TopicInfo>>,
+    output: Arc<TopicInfo>,
+    dead_letters: Option<Arc<TopicInfo>>,
+}
 
 /// How long a topic may be unknown to the broker that is asked: each hears a little later of a new one.
 const TOPIC_PATIENCE: Duration = Duration::from_secs(2);
@@ -263,7 +296,7 @@ async fn find_topics(client: &Client, config: &KafkaJobConfig) -> Result<JobTopi
         let found = find_topics_once(client, config, &mut missing).await?;
         match found {
             (sources, Some(output), dead_letters) if missing.is_empty() => {
-                return Ok((sources, output, dead_letters));
+                return Ok(JobTopics { sources, output, dead_letters });
             }
             _ if clock.now() < deadline => clock.sleep(TOPIC_PAUSE).await,
             _ => {
@@ -286,6 +319,9 @@ async fn find_topics_once(
     let mut sources = Vec::new();
     for name in &config.topics {
         sources.extend(find_topic(client, name, "source", missing).await?);
+    }
+    if let Some(name) = &config.parking_topic {
+        sources.extend(find_topic(client, name, "parking", missing).await?);
     }
     let output = find_topic(client, &config.sink.topic, "sink", missing).await?;
     let dead_letters = match &config.dead_letter_topic {
@@ -316,24 +352,32 @@ pub(crate) fn is_missing(error: &sharestream_client::Error) -> bool {
         && error.code().is_none_or(|code| code == KafkaError::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
-/// Sets the group's configs before anyone joins, and reads the limits that hold then.
-async fn set_group_configs(client: &Client, config: &KafkaJobConfig) -> Result<GroupSettings> {
+/// Sets the group's configs before anyone joins, and reads the limits that hold then. Also gives what the brokers say of
+/// the group, if they do.
+async fn set_group_configs(
+    client: &Client,
+    config: &KafkaJobConfig,
+) -> Result<(GroupSettings, Option<BTreeMap<String, String>>)> {
     let admin = client.admin();
-    let wanted: Vec<(String, String)> =
+    let mut wanted: Vec<(String, String)> =
         config.group_configs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    if config.parking_topic.is_some() && !config.group_configs.contains_key(ISOLATION_LEVEL) {
+        wanted.push((ISOLATION_LEVEL.to_owned(), READ_COMMITTED.to_owned()));
+    }
     if !wanted.is_empty() {
         alter_group_configs(client, &config.group, wanted).await?;
     }
-    let described = match admin.describe_group_config(&config.group).await {
-        Ok(described) => described,
+    let told = match admin.describe_group_config(&config.group).await {
+        Ok(described) => Some(described),
         Err(error) => {
             // What the job file says is known anyway.
             tracing::warn!(%error, group = %config.group, "group configs cannot be read, Kafka's defaults are assumed");
-            config.group_configs.clone()
+            None
         }
     };
+    let described = told.as_ref().unwrap_or(&config.group_configs);
     let mut brokers = BTreeMap::new();
-    if !tells_limits(&described) {
+    if !tells_limits(described) {
         // A record that is given up at another limit than the brokers' is given up too soon, or by them first.
         match admin.describe_broker_config().await {
             Ok(configs) => brokers = configs,
@@ -344,7 +388,7 @@ async fn set_group_configs(client: &Client, config: &KafkaJobConfig) -> Result<G
             ),
         }
     }
-    Ok(GroupSettings::of(&described, &brokers))
+    Ok((GroupSettings::of(described, &brokers), told))
 }
 
 /// Sets `wanted`, except for what this Kafka does not know and the job can do without.

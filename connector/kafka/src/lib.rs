@@ -26,6 +26,8 @@ pub mod ledger;
 mod metadata_columns;
 pub mod outcome;
 mod outcome_topic;
+pub mod parking;
+mod parking_start;
 pub mod provenance;
 mod ranges;
 pub mod sink;

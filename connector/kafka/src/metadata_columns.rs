@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use arrow_array::builder::make_view;
+use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int16Type;
 use arrow_array::{
     ArrayRef, BinaryViewArray, DictionaryArray, Int16Array, Int32Array, Int64Array, StringArray,
@@ -15,6 +16,7 @@ use arrow_buffer::{Buffer, NullBufferBuilder, ScalarBuffer};
 use arrow_schema::ArrowError;
 use bytes::Bytes;
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+use sharestream_core::coordinates::ParkedCopy;
 
 /// Where a record comes from and how often it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +151,8 @@ pub(crate) struct CoordinateColumns {
     keys: Views,
     values: Views,
     headers: Views,
+    /// Of rows whose record was parked: number of the row, and where its copy lies.
+    parked: Vec<(usize, String)>,
 }
 
 impl CoordinateColumns {
@@ -162,11 +166,17 @@ impl CoordinateColumns {
             keys: Views::new(),
             values: Views::new(),
             headers: Views::new(),
+            parked: Vec::new(),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.offsets.len()
+    }
+
+    /// The record that is added next was parked, and this is its copy.
+    pub(crate) fn next_is_copy(&mut self, copy: &ParkedCopy) {
+        self.parked.push((self.len(), copy.to_string()));
     }
 
     /// Adds a record of the topic with that number.
@@ -212,7 +222,19 @@ impl CoordinateColumns {
             self.keys.finish(buffers)?,
             self.values.finish(buffers)?,
             self.headers.finish(buffers)?,
+            self.finish_parked(row_count),
         ])
+    }
+}
+
+impl CoordinateColumns {
+    fn finish_parked(&mut self, row_count: usize) -> ArrayRef {
+        if self.parked.is_empty() {
+            return Arc::new(StringArray::new_null(row_count));
+        }
+        let mut copies = std::mem::take(&mut self.parked).into_iter().peekable();
+        let text_of = |row| copies.next_if(|(of, _)| *of == row).map(|(_, text)| text);
+        Arc::new(StringArray::from_iter((0..row_count).map(text_of)))
     }
 }
 
@@ -236,6 +258,22 @@ impl TopicNames {
         }
     }
 
+    /// Number of a topic, which is added if it is not there; `None` when there is no room for more.
+    pub(crate) fn number_or_add(&mut self, name: &str, topic_id: TopicId) -> Option<i16> {
+        if let Some(number) = self.number(topic_id) {
+            return Some(number);
+        }
+        let number = i16::try_from(self.numbers.len()).ok()?;
+        self.numbers.push(topic_id);
+        let with = |known: &ArrayRef, text: &str| -> ArrayRef {
+            let texts = known.as_string::<i32>().iter().flatten();
+            Arc::new(StringArray::from_iter_values(texts.chain([text])))
+        };
+        self.names = with(&self.names, name);
+        self.ids = with(&self.ids, &topic_id.to_string());
+        Some(number)
+    }
+
     /// Number of a topic in the dictionary.
     pub fn number(&self, topic_id: TopicId) -> Option<i16> {
         let position = self.numbers.iter().position(|known| *known == topic_id)?;
@@ -245,7 +283,6 @@ impl TopicNames {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::cast::AsArray;
     use uuid::Uuid;
 
     use super::*;

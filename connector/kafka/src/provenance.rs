@@ -22,8 +22,16 @@ pub const ERROR: &str = "sharestream.error";
 pub const JOB: &str = "sharestream.job";
 /// Checkpoint whose commit made it visible; on dead letters.
 pub const CHECKPOINT: &str = "sharestream.checkpoint";
-/// Kind of the error: `decode`, `transform`, `call` or `delivery-limit`; on dead letters.
+/// Kind of the error: `decode`, `transform`, `call`, `delivery-limit` or `too-large`; on dead letters.
 pub const ERROR_KIND: &str = "sharestream.error-kind";
+/// `<topic id>/<partition>/<offset>/<ordinal>` of the copy in the parking topic that the job made this of; on output records
+/// and dead letters of records that were parked ([`crate::parking`]). [`SOURCE`] names the record as it was at first.
+pub const PARKED: &str = "sharestream.parked";
+/// Bytes of the source record's value, which was left out: on dead letters whose topic does not take it. Key and headers may
+/// be missing as well, where they do not fit either.
+pub const PAYLOAD_BYTES: &str = "sharestream.payload-bytes";
+/// SHA-256 of that value in hexadecimal digits; beside [`PAYLOAD_BYTES`].
+pub const PAYLOAD_SHA256: &str = "sharestream.payload-sha256";
 /// How often the record was put back into its source topic: a number from 1, on records that were. It stays with the
 /// record, also when that becomes a dead letter again.
 pub const REPLAYS: &str = "sharestream.replays";
@@ -81,7 +89,15 @@ impl Provenance {
     pub fn of_headers<'a>(
         headers: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
     ) -> Option<Provenance> {
-        let (_, value) = headers.into_iter().filter(|(key, _)| *key == SOURCE.as_bytes()).last()?;
+        Self::of_header(headers, SOURCE)
+    }
+
+    /// The coordinates in the last header of this name; `None` as above.
+    pub fn of_header<'a>(
+        headers: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+        name: &str,
+    ) -> Option<Provenance> {
+        let (_, value) = headers.into_iter().filter(|(key, _)| *key == name.as_bytes()).last()?;
         std::str::from_utf8(value?).ok()?.parse().ok()
     }
 }
@@ -97,7 +113,7 @@ pub(crate) fn write_source(out: &mut Vec<u8>, topic_id: &str, partition: i32, of
 
 /// True for the headers that say where an output record or dead letter comes from. [`REPLAYS`] is none of them.
 pub fn is_ours(key: &[u8]) -> bool {
-    [SOURCE, TOPIC, DELIVERY_COUNT, ERROR, ERROR_KIND, JOB, CHECKPOINT]
+    [SOURCE, PARKED, TOPIC, DELIVERY_COUNT, ERROR, ERROR_KIND, JOB, CHECKPOINT, PAYLOAD_BYTES, PAYLOAD_SHA256]
         .iter()
         .any(|ours| ours.as_bytes() == key)
 }

@@ -251,7 +251,7 @@ impl Drop for Receiver {
 
 fn load_of(element: &StreamElement) -> Load {
     match element {
-        StreamElement::Batch(batch) | StreamElement::Rejected(batch) => {
+        StreamElement::Batch(batch) | StreamElement::Rejected(batch) | StreamElement::Parked(batch) => {
             Load { rows: batch.num_rows(), bytes: payload_bytes(batch) }
         }
         StreamElement::Barrier(_) | StreamElement::End => Load::default(),

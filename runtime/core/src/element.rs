@@ -11,6 +11,8 @@ pub enum StreamElement {
     Batch(RecordBatch),
     /// Rows that became dead letters; schema [`crate::coordinates::rejected_schema`]. Operators pass it on.
     Rejected(RecordBatch),
+    /// Rows whose records are to be parked; schema [`crate::coordinates::parked_schema`]. Operators pass it on.
+    Parked(RecordBatch),
     /// Everything before it belongs to its checkpoint, everything behind it to the next.
     Barrier(Barrier),
     /// Nothing comes after it.

@@ -5,9 +5,9 @@ use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use sharestream_base::ids::CheckpointId;
 
-use crate::Result;
 use crate::coordinates::RejectCounts;
 use crate::decision::Decisions;
+use crate::{Error, ErrorKind, Result};
 
 /// What a sink subtask closed with a barrier.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub struct SinkReport {
     pub row_count: u64,
     /// Dead letters written.
     pub dead_letter_count: u64,
+    /// Records copied to the parking topic.
+    pub parked_count: u64,
     /// Rejected rows by kind: dead letters, and those that are dropped.
     pub reject_counts: RejectCounts,
     /// The offsets of those rejected rows, as the decision that the commit protocol must stage for them.
@@ -37,6 +39,17 @@ pub trait Sink: Send {
 
     /// Writes dead letters; schema [`crate::coordinates::rejected_schema`]. Not cancel safe, as above.
     async fn write_rejected(&mut self, checkpoint: CheckpointId, rejected: RecordBatch) -> Result<()>;
+
+    /// Copies the records of these rows to the parking topic, within the epoch; schema
+    /// [`crate::coordinates::parked_schema`]. Not cancel safe, as above. Errors: `Bug` by default, for sinks whose factory
+    /// does not say that they park.
+    async fn write_parked(&mut self, checkpoint: CheckpointId, parked: RecordBatch) -> Result<()> {
+        let context = format!(
+            "{} records to park in checkpoint {checkpoint}, for a sink that parks none",
+            parked.num_rows()
+        );
+        Err(Error::new(ErrorKind::Bug, context))
+    }
 
     /// No more rows wait for this sink just now. It may begin to send what it has buffered, so that the flush at the
     /// barrier has less to wait for; it should not wait for answers. Not cancel safe, as above. Does nothing by default.
@@ -67,6 +80,10 @@ pub trait SinkFactory: Send + Sync {
     /// Whether its sinks may report rejected rows as given back ([`SinkReport::given_back`]). Then each record must be one row
     /// on one path, with no state upstream: nothing else of a record that goes back may be in the epoch. No by default.
     fn gives_back(&self) -> bool {
+        false
+    }
+    /// Whether its sinks park records: they have a topic for them that is also a source of the job.
+    fn parks(&self) -> bool {
         false
     }
     /// Connects the sink of one subtask.

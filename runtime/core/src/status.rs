@@ -90,6 +90,8 @@ pub struct CallStatus {
     pub running: u64,
     /// Rows that wait for a call, first or repeated.
     pub waiting: u64,
+    /// Rows that the last barrier passed while they were worked on: a later checkpoint commits them.
+    pub deferred: u64,
     /// Calls of this attempt that were repeated.
     pub retries: u64,
     /// Everything fails, so that nothing is called but one record now and then.
@@ -122,6 +124,8 @@ pub struct JobStatus {
     pub rows_out: u64,
     /// Committed dead letters.
     pub dead_letters: u64,
+    /// Records that committed epochs copied to the parking topic; each time counts.
+    pub parked: u64,
     /// Committed rejected rows by kind of error: dead letters, and those that the policy drops.
     pub rejected: RejectCounts,
     /// Committed rows that operators dropped with no effect.

@@ -47,6 +47,7 @@ fn row(id: i64, name: Option<&str>) -> AsyncRow {
         bytes(None),
         bytes(Some(value.as_bytes())),
         bytes(None),
+        Arc::new(StringArray::new_null(1)),
     ];
     AsyncRow::new(Arc::new(RecordBatch::try_new(schema(), columns).unwrap()), 0)
 }

@@ -1,5 +1,6 @@
 //! Makes the sinks of a job.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
@@ -13,7 +14,7 @@ use super::kafka_sink::KafkaSink;
 use super::keys::Keys;
 use super::owned_partitions;
 use super::router::KeyRouter;
-use super::writer::{OwnedTopic, RecordWriter};
+use super::writer::{OwnedTopic, OwnedTopics, RecordWriter};
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::config::{BadRecords, CompressionChoice, KafkaJobConfig};
@@ -28,6 +29,8 @@ pub(crate) struct KafkaSinkFactory {
     pub(crate) config: Arc<KafkaJobConfig>,
     pub(crate) output: Arc<TopicInfo>,
     pub(crate) dead_letters: Option<Arc<TopicInfo>>,
+    pub(crate) parking: Option<Arc<TopicInfo>>,
+    pub(crate) bounds: BatchBounds,
     pub(crate) group: GroupSettings,
     pub(crate) attempt: Arc<Attempt>,
 }
@@ -36,9 +39,50 @@ fn partition_count(topic: &TopicInfo) -> i32 {
     i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX)
 }
 
-fn owned_topic(topic: &TopicInfo, subtask: usize, subtask_count: usize) -> OwnedTopic {
-    let count = partition_count(topic);
-    OwnedTopic::new(topic.name.clone(), count, owned_partitions(subtask, subtask_count, count))
+/// The topics of a sink, and what a batch of each may have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BatchBounds(BTreeMap<Arc<str>, usize>);
+
+impl BatchBounds {
+    /// Asks for the bounds of `topics` (Kafka: `max.message.bytes`). One that nobody tells is none: then a record that is too
+    /// large ends the job.
+    pub(crate) async fn of(client: &Client, topics: &[&Arc<TopicInfo>]) -> Self {
+        let mut bounds = BTreeMap::new();
+        for topic in topics {
+            match client.admin().describe_topic_config(&topic.name).await {
+                Ok(settings) => {
+                    let told = settings.get(MAX_MESSAGE_BYTES).and_then(|text| text.parse().ok());
+                    bounds.extend(told.map(|bytes| (topic.name.clone(), bytes)));
+                }
+                Err(error) => tracing::warn!(
+                    %error,
+                    topic = %topic.name,
+                    "the largest record that the topic takes is not known: a larger one ends the job"
+                ),
+            }
+        }
+        BatchBounds(bounds)
+    }
+
+    fn of_topic(&self, topic: &TopicInfo) -> usize {
+        self.0.get(&topic.name).copied().unwrap_or(usize::MAX)
+    }
+
+    /// The smallest.
+    fn least(&self) -> usize {
+        self.0.values().copied().min().unwrap_or(usize::MAX)
+    }
+}
+
+/// Kafka: largest batch that a topic takes.
+const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
+
+impl KafkaSinkFactory {
+    fn owned_topic(&self, topic: &TopicInfo, subtask: usize, subtask_count: usize) -> OwnedTopic {
+        let count = partition_count(topic);
+        let owned = owned_partitions(subtask, subtask_count, count);
+        OwnedTopic::new(topic.name.clone(), count, owned, self.bounds.of_topic(topic))
+    }
 }
 
 #[async_trait]
@@ -61,18 +105,24 @@ impl SinkFactory for KafkaSinkFactory {
         RejectKind::ALL.into_iter().any(|kind| self.config.policy(kind) == BadRecords::Release)
     }
 
+    fn parks(&self) -> bool {
+        self.parking.is_some()
+    }
+
     async fn create(&self, subtask: usize, subtask_count: usize) -> Result<Box<dyn Sink>> {
         let config = &self.config.sink;
+        let compression = match config.compression {
+            CompressionChoice::None => Compression::None,
+            CompressionChoice::Gzip => Compression::Gzip,
+            CompressionChoice::Snappy => Compression::Snappy,
+            CompressionChoice::Lz4 => Compression::Lz4,
+            CompressionChoice::Zstd => Compression::Zstd,
+        };
         let writer_config = WriterConfig {
-            batch_bytes_max: config.batch_bytes_max,
+            // Batches of small records fit as well.
+            batch_bytes_max: config.batch_bytes_max.min(self.bounds.least()),
             in_flight_bytes_max: config.in_flight_bytes_max,
-            compression: match config.compression {
-                CompressionChoice::None => Compression::None,
-                CompressionChoice::Gzip => Compression::Gzip,
-                CompressionChoice::Snappy => Compression::Snappy,
-                CompressionChoice::Lz4 => Compression::Lz4,
-                CompressionChoice::Zstd => Compression::Zstd,
-            },
+            compression,
             ..WriterConfig::default()
         };
         let plan = RejectPlan::new(&self.config, &self.group);
@@ -82,23 +132,35 @@ impl SinkFactory for KafkaSinkFactory {
             .dead_letters
             .as_ref()
             .filter(|_| keeps_letters)
-            .map(|topic| owned_topic(topic, subtask, subtask_count));
-        if let Some(topic) = dead_letters.as_ref().filter(|topic| topic.owned.is_empty()) {
+            .map(|topic| self.owned_topic(topic, subtask, subtask_count));
+        let parking = self.parking.as_ref().map(|topic| self.owned_topic(topic, subtask, subtask_count));
+        for (what, topic) in [("dead letter", &dead_letters), ("parking", &parking)] {
+            let Some(topic) = topic.as_ref().filter(|topic| topic.owned.is_empty()) else { continue };
             // Two writers on one partition would spoil each other's sequence numbers.
             return Err(invalid_input(format!(
-                "dead letter topic {} has {} partitions, but the sink has {subtask_count} subtasks: each needs a \
+                "{what} topic {} has {} partitions, but the sink has {subtask_count} subtasks: each needs a \
                  partition of its own; add partitions or lower the parallelism",
                 topic.name, topic.partition_count
             )));
         }
         let record_writer = RecordWriter::new(
             BatchWriter::new(self.client.clone(), writer_config),
-            owned_topic(&self.output, subtask, subtask_count),
-            dead_letters,
+            compression,
+            OwnedTopics {
+                output: self.owned_topic(&self.output, subtask, subtask_count),
+                dead_letters,
+                parking,
+            },
             config.key.clone(),
             format!("{}/{}", self.config.job, self.config.instance),
         );
-        let sink = KafkaSink::new(self.attempt.clone(), record_writer, config.format.clone(), plan);
+        let sink = KafkaSink::new(
+            self.attempt.clone(),
+            self.client.env().clock.clone(),
+            record_writer,
+            config.format.clone(),
+            plan,
+        );
         Ok(Box::new(sink))
     }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow_select::take::take;
 use async_trait::async_trait;
+use sharestream_base::Clock;
 use sharestream_base::ids::CheckpointId;
 use sharestream_core::decision::DecidedRange;
 use sharestream_core::sink::{Sink, SinkReport};
@@ -12,14 +14,17 @@ use super::writer::RecordWriter;
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::config::BadRecords;
-use crate::error::{bug, invalid_input};
+use crate::error::{arrow_error, bug, invalid_input};
 use crate::formats::{OutputFormat, RowEncoder};
 use crate::group::RejectPlan;
-use sharestream_core::coordinates::{Coordinates, RejectKind, errors, reject_kinds};
+use sharestream_core::coordinates::{
+    Coordinates, RejectKind, errors, reject_kinds, rejected_batch, user_column_count,
+};
 
 /// Writes into the transaction of the open epoch, under the identity that the commit protocol publishes.
 pub(super) struct KafkaSink {
     attempt: Arc<Attempt>,
+    clock: Clock,
     writer: RecordWriter,
     format: OutputFormat,
     encoder: Option<RowEncoder>,
@@ -33,12 +38,13 @@ pub(super) struct KafkaSink {
 impl KafkaSink {
     pub(super) fn new(
         attempt: Arc<Attempt>,
+        clock: Clock,
         writer: RecordWriter,
         format: OutputFormat,
         plan: RejectPlan,
     ) -> Self {
         let report = SinkReport::default();
-        KafkaSink { attempt, writer, format, encoder: None, plan, writing: None, report }
+        KafkaSink { attempt, clock, writer, format, encoder: None, plan, writing: None, report }
     }
 
     /// Takes the identity of the epoch; waits until its transaction is open.
@@ -111,9 +117,21 @@ impl Sink for KafkaSink {
                 self.encoder.insert(made)
             }
         };
-        self.writer.write_rows(encoder, &rows).await?;
-        self.report.row_count += rows.num_rows() as u64;
-        Ok(())
+        let too_large = self.writer.write_rows(encoder, &rows).await?;
+        self.report.row_count += (rows.num_rows() - too_large.len()) as u64;
+        if too_large.is_empty() {
+            return Ok(());
+        }
+        let (indices, errors): (Vec<u32>, Vec<String>) = too_large.into_iter().unzip();
+        let hidden = rows.columns()[user_column_count(rows.schema_ref())..].iter();
+        let indices = UInt32Array::from(indices);
+        let hidden: Vec<ArrayRef> = hidden
+            .map(|column| take(column, &indices, None))
+            .collect::<Result<_, _>>()
+            .map_err(arrow_error("rows that are too large"))?;
+        let errors = errors.into_iter().map(|error| (RejectKind::TooLarge, error));
+        let rejected = rejected_batch(hidden, errors).map_err(arrow_error("rows that are too large"))?;
+        self.write_rejected(checkpoint, rejected).await
     }
 
     async fn write_rejected(&mut self, checkpoint: CheckpointId, rejected: RecordBatch) -> Result<()> {
@@ -139,6 +157,16 @@ impl Sink for KafkaSink {
                 self.report.rejected.set(partition, range);
             }
         }
+        Ok(())
+    }
+
+    async fn write_parked(&mut self, checkpoint: CheckpointId, parked: RecordBatch) -> Result<()> {
+        if parked.num_rows() == 0 {
+            return Ok(());
+        }
+        self.enter(checkpoint).await?;
+        self.writer.write_parked(checkpoint, &parked, self.clock.wall_ms()).await?;
+        self.report.parked_count += parked.num_rows() as u64;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ mod keys;
 mod router;
 mod writer;
 
-pub(crate) use factory::KafkaSinkFactory;
+pub(crate) use factory::{BatchBounds, KafkaSinkFactory};
 pub use router::KeyRouter;
 
 use sharestream_base::ids::PartitionIndex;

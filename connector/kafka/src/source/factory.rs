@@ -31,6 +31,8 @@ pub(crate) struct ShareSourceFactory {
     pub(crate) client: Client,
     pub(crate) config: Arc<KafkaJobConfig>,
     pub(crate) topics: Vec<Arc<TopicInfo>>,
+    /// The one of them that holds parked records.
+    pub(crate) parking: Option<Arc<TopicInfo>>,
     pub(crate) group: GroupSettings,
     pub(crate) outcomes: OutcomeTopic,
     pub(crate) mode: AckMode,
@@ -63,7 +65,7 @@ impl SourceFactory for ShareSourceFactory {
 
     async fn create(&self, subtask: usize) -> Result<Box<dyn Source>> {
         let delivery_limit = self.delivery_limit();
-        let mut consumer_config = ShareConsumerConfig::new(&self.config.group, &self.config.topics);
+        let mut consumer_config = ShareConsumerConfig::new(&self.config.group, self.config.acquired_topics());
         consumer_config.max_poll_records = self.config.max_poll_records;
         consumer_config.fetch_bytes_max = self.config.fetch_bytes_max;
         consumer_config.max_wait = self.config.fetch_wait;
@@ -77,7 +79,10 @@ impl SourceFactory for ShareSourceFactory {
         let names = TopicNames::new(self.topics.iter().map(|topic| (&*topic.name, topic.topic_id)));
         let rows = RowsBuilder::new(&self.config.format, names);
         let plan = RejectPlan::new(&self.config, &self.group);
-        let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, plan);
+        let parking = self.parking.as_ref().map(|topic| (topic.topic_id, topic.name.clone()));
+        let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, plan)
+            .with_parking(parking)
+            .with_record_bytes_max(self.config.record_bytes_max);
         let ledger = self.tail.is_started().then(|| LedgerFilter::new(self.tail.clone()));
         let parts = SourceParts {
             reader,

@@ -1,12 +1,13 @@
 //! Polled records to chunks: batches with the decisions that go with them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use sharestream_base::ErrorKind;
-use sharestream_base::ids::Offset;
+use sharestream_base::ids::{Offset, TopicId};
 use sharestream_client::{AcquiredPartition, ShareRecords};
-use sharestream_core::coordinates::RejectKind;
+use sharestream_core::coordinates::{ParkedCopy, RejectKind};
 use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
 use sharestream_wire::records::{RawBatch, RecordView};
 
@@ -17,6 +18,7 @@ use crate::config::BadRecords;
 use crate::error::{arrow_error, bug, invalid_input, wire_error};
 use crate::group::RejectPlan;
 use crate::metadata_columns::{RecordBytes, RecordCoordinates};
+use crate::parking::{self, ParkedRecord};
 use crate::{Error, Result};
 
 /// One batch for the job, and what it decides when it is handed on.
@@ -36,9 +38,13 @@ pub(super) struct Chunk {
 pub(super) struct Reader {
     rows: RowsBuilder,
     rows_max: usize,
+    /// Of one record; a larger one is not decoded.
+    record_bytes_max: u64,
     delivery_limit: DeliveryLimit,
     /// The decision on a record that cannot be processed.
     plan: RejectPlan,
+    /// The topic of parked records, and its name.
+    parking: Option<(TopicId, Arc<str>)>,
     /// Of the chunk under construction.
     treatment: Treatment,
     decided: Vec<(SourcePartition, DecidedRange)>,
@@ -60,14 +66,28 @@ impl Reader {
         Reader {
             rows,
             rows_max,
+            record_bytes_max: u64::MAX,
             delivery_limit,
             plan,
+            parking: None,
             treatment: Treatment::Usual,
             decided: Vec::new(),
             record_count: 0,
             byte_count: 0,
             given_up_count: 0,
         }
+    }
+
+    /// Records of more bytes than this are handled as too large.
+    pub(super) fn with_record_bytes_max(mut self, record_bytes_max: usize) -> Self {
+        self.record_bytes_max = record_bytes_max as u64;
+        self
+    }
+
+    /// Records of this topic are copies of parked ones.
+    pub(super) fn with_parking(mut self, topic: Option<(TopicId, Arc<str>)>) -> Self {
+        self.parking = topic;
+        self
     }
 
     /// Records that were given up near their delivery limit, since the reader was made.
@@ -154,15 +174,34 @@ impl Reader {
         cursor: &mut AcquiredCursor<'_>,
     ) -> Result<()> {
         let offset = Offset(record.offset);
-        let coordinates = RecordCoordinates {
-            partition: source.partition,
-            offset,
-            timestamp_ms: record.timestamp,
-            delivery_count,
+        let parked = match &self.parking {
+            Some((topic_id, topic)) if *topic_id == source.topic_id => {
+                parking::read(&record.headers).map(|parked| (topic.clone(), parked))
+            }
+            Some(_) | None => None,
         };
-        let headers = (!record.headers.is_empty()).then(|| record.headers.raw());
+        let (topic_number, coordinates) = match &parked {
+            None => {
+                let (partition, timestamp_ms) = (source.partition, record.timestamp);
+                (topic_number, RecordCoordinates { partition, offset, timestamp_ms, delivery_count })
+            }
+            Some((topic, parked)) => self.as_it_was(source, offset, delivery_count, (topic, parked))?,
+        };
+        let headers = match &parked {
+            None => (!record.headers.is_empty()).then(|| record.headers.raw()),
+            Some((_, parked)) => parked.headers.as_deref(),
+        };
         let bytes = RecordBytes { key: record.key, value: record.value, headers };
+        let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
+        let byte_count = length(record.key) + length(record.value) + length(headers);
         let decision = match (self.treatment, self.delivery_limit.policy()) {
+            (Treatment::Usual | Treatment::Alone, _) if byte_count > self.record_bytes_max => {
+                let kind = RejectKind::TooLarge;
+                let reason =
+                    format!("it has {byte_count} bytes, at most {} are processed", self.record_bytes_max);
+                self.rows.push_rejected(topic_number, &coordinates, &bytes, (kind, reason));
+                self.plan.decision(kind)
+            }
             (Treatment::Usual | Treatment::Alone, _) => {
                 match self.rows.push(topic_number, &coordinates, &bytes) {
                     Ok(()) => Decision::Accept,
@@ -183,9 +222,27 @@ impl Reader {
         };
         cursor.decide(offset, decision);
         self.record_count += 1;
-        let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
-        self.byte_count += length(record.key) + length(record.value) + length(headers);
+        self.byte_count += byte_count;
         Ok(())
+    }
+
+    /// The coordinates that a parked record had at first, for its row; what is decided is its copy at `offset`.
+    #[cold]
+    fn as_it_was(
+        &mut self,
+        source: SourcePartition,
+        offset: Offset,
+        delivery_count: i16,
+        (topic, parked): (&Arc<str>, &ParkedRecord<'_>),
+    ) -> Result<(i16, RecordCoordinates)> {
+        let ParkedRecord { source: first, timestamp_ms, times, first_at_ms, .. } = *parked;
+        let number = self.rows.topic_number_or_add(parked.topic, first.topic_id).ok_or_else(|| {
+            invalid_input(format!("parked records of {topic} come from more topics than a job can read"))
+        })?;
+        let (topic, partition) = (topic.clone(), source);
+        self.rows.next_is_copy(&ParkedCopy { topic, partition, offset, times, first_at_ms });
+        let (partition, offset) = (first.partition, first.offset);
+        Ok((number, RecordCoordinates { partition, offset, timestamp_ms, delivery_count }))
     }
 
     fn take_decided(&mut self, source: SourcePartition, cursor: &mut AcquiredCursor<'_>) {

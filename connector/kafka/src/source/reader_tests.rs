@@ -196,3 +196,60 @@ fn what_becomes_of_a_record_that_was_delivered_too_often_is_the_users_choice() {
         assert!(error.to_string().contains(part), "{error}");
     }
 }
+
+#[test]
+fn a_record_of_too_many_bytes_is_rejected_without_being_decoded() {
+    // The key has 31 bytes.
+    let records = polled(&[batch(0, &["1", "123456789012", "2"])], &[(0, 2, 1)]);
+    let mut chunks = VecDeque::new();
+    reader(100).with_record_bytes_max(42).read(&records, &mut chunks).unwrap();
+    let chunk = chunks.pop_front().unwrap();
+    assert_eq!((offsets(&chunk.rows), offsets(&chunk.rejected)), (vec![0, 2], vec![1]));
+    let rejected = chunk.rejected.unwrap();
+    assert_eq!(coordinates::reject_kinds(&rejected).unwrap(), [RejectKind::TooLarge]);
+    let errors = coordinates::errors(&rejected).unwrap();
+    assert_eq!(errors.value(0), "it has 43 bytes, at most 42 are processed");
+}
+
+#[test]
+fn a_row_of_a_copy_is_as_its_record_was_and_the_copy_is_decided() {
+    let first = TopicId(uuid::Uuid::from_u128(5));
+    let source = format!("{first}/7/40/0");
+    let ours = [
+        (crate::parking::SOURCE, source.as_str()),
+        (crate::parking::TOPIC, "orders"),
+        (crate::parking::TIMESTAMP, "12"),
+        (crate::parking::TIMES, "1"),
+        (crate::parking::FIRST_AT, "34"),
+        (crate::parking::VIA, source.as_str()),
+        (crate::parking::JOB, "job/0"),
+        (crate::parking::CHECKPOINT, "3"),
+    ];
+    let headers: Vec<(&[u8], Option<&[u8]>)> =
+        ours.iter().map(|(key, value)| (key.as_bytes(), Some(value.as_bytes()))).collect();
+    let mut builder = BatchBuilder::new();
+    builder.append(7, None, Some(b"1"), &headers).unwrap();
+    builder.append(7, None, Some(b"2"), &[]).unwrap();
+    builder.append(7, None, Some(b"NA"), &headers).unwrap();
+    let bytes = builder.build(&BatchMeta { base_offset: 20, ..BatchMeta::default() }).unwrap();
+    let mut chunks = VecDeque::new();
+    let mut reader = reader(100).with_parking(Some((TopicId::default(), Arc::from("t"))));
+    reader.read(&polled(&[bytes], &[(20, 22, 1)]), &mut chunks).unwrap();
+    let chunk = chunks.pop_front().unwrap();
+    assert_eq!(decided(&chunk), [(20, 21, Decision::Accept), (22, 22, Decision::Reject)]);
+    let (rows, rejected) = (chunk.rows.unwrap(), chunk.rejected.unwrap());
+    let hidden = coordinates::Coordinates::of(&rows).unwrap();
+    assert_eq!(
+        (hidden.topics.text(0), hidden.partitions.value(0), hidden.offsets.value(0)),
+        ("orders", 7, 40)
+    );
+    assert_eq!((hidden.timestamps.value(0), coordinates::bytes(hidden.headers, 0)), (12, None));
+    let copy = hidden.parked_copy(0).unwrap().unwrap();
+    assert_eq!((&*copy.topic, copy.offset, copy.times, copy.first_at_ms), ("t", Offset(20), 1, 34));
+    assert_eq!(hidden.source(0).unwrap().1, Offset(20));
+    // What somebody put there by hand is a record of that topic.
+    assert_eq!((hidden.topics.text(1), hidden.offsets.value(1)), ("t", 21));
+    assert_eq!(hidden.parked_copy(1).unwrap(), None);
+    let hidden = coordinates::Coordinates::behind(&rejected, 0).unwrap();
+    assert_eq!((hidden.offsets.value(0), hidden.source(0).unwrap().1), (40, Offset(22)));
+}

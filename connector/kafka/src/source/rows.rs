@@ -3,7 +3,7 @@
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use bytes::Bytes;
-use sharestream_core::coordinates::{self, RejectKind};
+use sharestream_core::coordinates::{self, ParkedCopy, RejectKind};
 
 use crate::formats::{Format, RowDecoder, RowError};
 use crate::metadata_columns::{Blocks, CoordinateColumns, RecordBytes, RecordCoordinates, TopicNames};
@@ -34,6 +34,8 @@ pub struct RowsBuilder {
     accepted: CoordinateColumns,
     rejected: CoordinateColumns,
     errors: Vec<(RejectKind, String)>,
+    /// What the next record is read from, if it was parked.
+    copy: Option<ParkedCopy>,
 }
 
 /// What a [`RowsBuilder`] made; `None` where there is no row.
@@ -56,6 +58,7 @@ impl RowsBuilder {
             accepted: CoordinateColumns::new(),
             rejected: CoordinateColumns::new(),
             errors: Vec::new(),
+            copy: None,
         }
     }
 
@@ -74,6 +77,9 @@ impl RowsBuilder {
     ) -> Result<(), RowError> {
         match self.decoder.decode(bytes.value) {
             Ok(()) => {
+                if let Some(copy) = self.copy.take() {
+                    self.accepted.next_is_copy(&copy);
+                }
                 self.accepted.push(&mut self.blocks, topic, coordinates, bytes);
                 Ok(())
             }
@@ -84,6 +90,12 @@ impl RowsBuilder {
         }
     }
 
+    /// The record that is added next was parked: `copy` is what was read, the coordinates and headers are those that the
+    /// record had at first.
+    pub fn next_is_copy(&mut self, copy: &ParkedCopy) {
+        self.copy = Some(copy.clone());
+    }
+
     /// Adds a record as rejected, without decoding it.
     pub fn push_rejected(
         &mut self,
@@ -92,8 +104,20 @@ impl RowsBuilder {
         bytes: &RecordBytes<'_>,
         error: (RejectKind, String),
     ) {
+        if let Some(copy) = self.copy.take() {
+            self.rejected.next_is_copy(&copy);
+        }
         self.rejected.push(&mut self.blocks, topic, coordinates, bytes);
         self.errors.push(error);
+    }
+
+    /// Number of the topic, which is added to the dictionary if it is not there; `None` when that is full.
+    pub fn topic_number_or_add(
+        &mut self,
+        name: &str,
+        topic_id: sharestream_base::ids::TopicId,
+    ) -> Option<i16> {
+        self.topics.number_or_add(name, topic_id)
     }
 
     /// Number of the topic in the dictionary given at the start.

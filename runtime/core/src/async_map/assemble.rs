@@ -7,9 +7,9 @@ use arrow_schema::{FieldRef, SchemaRef};
 use arrow_select::concat::concat;
 use arrow_select::interleave::interleave;
 
-use super::{AsyncOutcome, AsyncRow, Done};
+use super::{AsyncOutcome, AsyncRow, Done, Fate};
 use crate::ErrorKind;
-use crate::coordinates::{RejectKind, rejected_batch, user_column_count};
+use crate::coordinates::{RejectKind, parked_schema, rejected_batch, user_column_count};
 use crate::error::{Error, Result};
 
 /// Makes batches of what a function returned.
@@ -27,6 +27,8 @@ pub(crate) struct Assembler {
 pub(crate) struct Assembled {
     pub(crate) rows: Option<RecordBatch>,
     pub(crate) rejected: Option<RecordBatch>,
+    /// Rows whose records are to be parked; schema [`parked_schema`].
+    pub(crate) parked: Option<RecordBatch>,
     /// Rows that the function dropped.
     pub(crate) dropped_count: u64,
 }
@@ -40,18 +42,21 @@ impl Assembler {
     pub(crate) fn assemble(&self, done: Vec<Done>) -> Result<Assembled> {
         let mut kept: Vec<(AsyncRow, Vec<ArrayRef>)> = Vec::new();
         let mut rejected: Vec<(AsyncRow, String)> = Vec::new();
+        let mut parked: Vec<AsyncRow> = Vec::new();
         let mut dropped_count = 0;
-        for Done { row, outcome } in done {
-            match outcome {
-                AsyncOutcome::Columns(columns) => {
+        for Done { row, fate } in done {
+            match fate {
+                Fate::Outcome(AsyncOutcome::Columns(columns)) => {
                     self.check(&columns)?;
                     kept.push((row, columns));
                 }
-                AsyncOutcome::Drop => dropped_count += 1,
-                AsyncOutcome::Reject(error) => rejected.push((row, error)),
+                Fate::Outcome(AsyncOutcome::Drop) => dropped_count += 1,
+                Fate::Outcome(AsyncOutcome::Reject(error)) => rejected.push((row, error)),
+                Fate::Parked => parked.push(row),
             }
         }
-        Ok(Assembled { rows: self.rows(&kept)?, rejected: self.rejected(&rejected)?, dropped_count })
+        let (rows, rejected) = (self.rows(&kept)?, self.rejected(&rejected)?);
+        Ok(Assembled { rows, rejected, parked: self.parked(&parked)?, dropped_count })
     }
 
     fn check(&self, columns: &[ArrayRef]) -> Result<()> {
@@ -94,13 +99,25 @@ impl Assembler {
     }
 
     fn rejected(&self, rejected: &[(AsyncRow, String)]) -> Result<Option<RecordBatch>> {
-        let Some((first, _)) = rejected.first() else { return Ok(None) };
-        let picks = Picks::of(rejected.iter().map(|(row, _)| row));
-        let users = user_column_count(first.batch().schema_ref());
-        let columns = picks.take(users..first.batch().num_columns()).map_err(|error| self.refused(error))?;
+        let Some(columns) = self.hidden(rejected.iter().map(|(row, _)| row))? else { return Ok(None) };
         let errors = rejected.iter().map(|(_, error)| (RejectKind::Call, format!("{}: {error}", self.name)));
         let rows = rejected_batch(columns, errors).map_err(|error| self.refused(error))?;
         Ok(Some(rows))
+    }
+
+    fn parked(&self, parked: &[AsyncRow]) -> Result<Option<RecordBatch>> {
+        let Some(columns) = self.hidden(parked.iter())? else { return Ok(None) };
+        let rows = RecordBatch::try_new(parked_schema(), columns).map_err(|error| self.refused(error))?;
+        Ok(Some(rows))
+    }
+
+    /// The hidden columns of `rows`; `None` without any.
+    fn hidden<'a>(&self, rows: impl Iterator<Item = &'a AsyncRow> + Clone) -> Result<Option<Vec<ArrayRef>>> {
+        let Some(first) = rows.clone().next() else { return Ok(None) };
+        let users = user_column_count(first.batch().schema_ref());
+        let picks = Picks::of(rows);
+        let columns = picks.take(users..first.batch().num_columns()).map_err(|error| self.refused(error))?;
+        Ok(Some(columns))
     }
 
     fn refused(&self, error: arrow_schema::ArrowError) -> Error {

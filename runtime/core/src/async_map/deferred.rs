@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array as _, RecordBatch};
 use sharestream_base::ids::Offset;
 
 use super::AsyncRow;
@@ -57,6 +57,7 @@ fn source<'a>(row: &'a AsyncRow, known: &mut Option<Known<'a>>) -> Result<(Sourc
     let index = row.index();
     if let Some(known) = known
         && Arc::ptr_eq(known.batch, row.shared_batch())
+        && known.hidden.parked.is_null(index)
         && known.topic == known.hidden.topic_ids.number(index)
         && known.partition.partition.0 == known.hidden.partitions.value(index)
     {
@@ -64,6 +65,10 @@ fn source<'a>(row: &'a AsyncRow, known: &mut Option<Known<'a>>) -> Result<(Sourc
     }
     let hidden = Coordinates::of(row.batch())?;
     let (partition, offset) = hidden.source(index)?;
+    if !hidden.parked.is_null(index) {
+        // Its copy says where it is; what it had before says nothing of its neighbours.
+        return Ok((partition, offset));
+    }
     let topic = hidden.topic_ids.number(index);
     *known = Some(Known { batch: row.shared_batch(), hidden, topic, partition });
     Ok((partition, offset))
@@ -114,6 +119,7 @@ mod tests {
             bytes(),
             bytes(),
             bytes(),
+            Arc::new(StringArray::new_null(count)),
         ];
         let batch = RecordBatch::try_new(with_coordinates(&Schema::empty()), columns).unwrap();
         let batch = Arc::new(batch);

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! waiting --start--> running --answered--> done --(in order, or at once)--> taken
-//!    ^                  |  failed for now
-//!    |                  v
-//!    +--pause over-- backoff
+//!    ^                  |  failed for now    ^
+//!    |                  v                    |
+//!    +--pause over-- backoff -- `park_after` is over: parked (running, too)
 //! ```
 //!
 //! Pure: the task that owns it starts the calls and brings their results. Waiting rows and rows in backoff run nothing;
@@ -20,27 +20,59 @@ use super::{AsyncMapOptions, AsyncOutcome, AsyncRow, CallError, OnExhausted};
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 
-/// What a call ended with.
+/// What a call returned.
 pub(crate) type CallResult = std::result::Result<AsyncOutcome, CallError>;
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) enum CallEnd {
+    /// It returned, or took longer than a call may.
+    Returned(CallResult),
+    /// It ran when the time came to park its row ([`Start::park_at`]), and was dropped.
+    Overdue,
+}
+
+/// A call that is to be started.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) number: u64,
+    pub(crate) row: AsyncRow,
+    /// When the call is to be dropped, if it still runs then.
+    pub(crate) park_at: Option<Instant>,
+}
+
+/// What becomes of a row that is done.
+#[derive(Clone, Debug)]
+pub(crate) enum Fate {
+    /// What the function said, or what follows from its failures.
+    Outcome(AsyncOutcome),
+    /// Its record is copied to the parking topic and accepted.
+    Parked,
+}
 
 /// A row that is done.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) row: AsyncRow,
-    pub(crate) outcome: AsyncOutcome,
+    pub(crate) fate: Fate,
 }
 
 #[derive(Debug)]
 enum State {
     Waiting,
     Running,
-    Backoff,
-    Done(AsyncOutcome),
+    /// Until then.
+    Backoff(Instant),
+    Done(Fate),
 }
 
 #[derive(Debug)]
 struct Entry {
     row: AsyncRow,
+    /// How often the record was parked before.
+    parked_count: u32,
+    /// When the first call began.
+    called_at: Option<Instant>,
     /// Calls that failed while the circuit was closed.
     failures: u32,
     state: State,
@@ -57,6 +89,10 @@ pub(crate) struct Line {
     next_number: u64,
     waiting: VecDeque<u64>,
     backoffs: BTreeSet<(Instant, u64)>,
+    /// When rows in backoff are to be parked; early at worst.
+    overdue: BTreeSet<(Instant, u64)>,
+    /// When the circuit was closed again: what it held until then was not slow by itself.
+    closed_at: Option<Instant>,
     running_count: usize,
     done: Vec<Done>,
     retry_count: u64,
@@ -71,22 +107,26 @@ impl Line {
             next_number: 0,
             waiting: VecDeque::new(),
             backoffs: BTreeSet::new(),
+            overdue: BTreeSet::new(),
+            closed_at: None,
             running_count: 0,
             done: Vec::new(),
             retry_count: 0,
         }
     }
 
-    /// A row came from upstream.
-    pub(crate) fn arrive(&mut self, row: AsyncRow, now: Instant) {
+    /// A row came from upstream, whose record was parked so often before.
+    pub(crate) fn arrive(&mut self, row: AsyncRow, parked_count: u32, now: Instant) {
         let number = self.next_number;
         self.next_number += 1;
-        self.entries.insert(number, Entry { row, failures: 0, state: State::Waiting, since: now });
+        let (called_at, failures, state) = (None, 0, State::Waiting);
+        let entry = Entry { row, parked_count, called_at, failures, state, since: now };
+        self.entries.insert(number, entry);
         self.waiting.push_back(number);
     }
 
     /// The next row to call for, if one may be called now. It is running from here on.
-    pub(crate) fn start_next(&mut self, now: Instant) -> Option<(u64, AsyncRow)> {
+    pub(crate) fn start_next(&mut self, now: Instant) -> Option<Start> {
         if self.running_count >= self.options.concurrency || !self.breaker.may_call(now) {
             return None;
         }
@@ -102,17 +142,58 @@ impl Line {
         };
         let entry = self.entries.get_mut(&number)?;
         entry.state = State::Running;
+        entry.called_at.get_or_insert(now);
+        let park_at = park_at(&self.options, self.closed_at, entry);
+        if let Some(at) = park_at {
+            self.overdue.remove(&(at, number));
+        }
         self.running_count += 1;
         self.breaker.started();
-        Some((number, entry.row.clone()))
+        // A probe may take its time: a service that is slow, and not down, would never be seen to answer.
+        let park_at = park_at.filter(|_| !self.breaker.is_holding());
+        Some(Start { number, row: entry.row.clone(), park_at })
     }
 
-    /// A call ended. `jitter` changes a pause a little, so that retries spread. Errors: `Retry`, the record is given up
+    /// Parks the rows in backoff whose time is up, or gives them up where they were parked too often. Nothing while the
+    /// circuit is open: then the records are not slow, the service is down. Errors: as [`Line::finished`].
+    pub(crate) fn park_overdue(&mut self, now: Instant) -> Result<()> {
+        while !self.breaker.is_holding()
+            && let Some((at, number)) = self.overdue.first().copied().filter(|(at, _)| *at <= now)
+        {
+            self.overdue.remove(&(at, number));
+            let Some(entry) = self.entries.get(&number) else { continue };
+            let State::Backoff(until) = entry.state else { continue };
+            match park_at(&self.options, self.closed_at, entry) {
+                // The circuit was open meanwhile.
+                Some(later) if later > now => {
+                    self.overdue.insert((later, number));
+                }
+                Some(_) | None => {
+                    self.backoffs.remove(&(until, number));
+                    self.park(number)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Its time is up.
+    fn park(&mut self, number: u64) -> Result<()> {
+        let Some(entry) = self.entries.get(&number) else { return Ok(()) };
+        let times = entry.parked_count;
+        if times >= self.options.park_max {
+            let error = CallError::transient(format!("no answer, and it was parked {times} times"));
+            return self.give_up(number, &error, "the call takes too long");
+        }
+        self.finish(number, Fate::Parked)
+    }
+
+    /// A call ended. Where the service answers nothing, overdue calls are its failures, too. `jitter` changes a pause a little, so that retries spread. Errors: `Retry`, the record is given up
     /// and [`OnExhausted::Fail`] is set; `Bug`, nothing ran under that number.
     pub(crate) fn finished(
         &mut self,
         number: u64,
-        result: CallResult,
+        end: CallEnd,
         now: Instant,
         jitter: impl FnOnce(Duration) -> Duration,
     ) -> Result<()> {
@@ -121,22 +202,28 @@ impl Line {
             Some(_) | None => return Err(Error::new(ErrorKind::Bug, "a call ended that did not run")),
         };
         self.running_count -= 1;
-        let error = match result {
-            Ok(outcome) => {
-                self.breaker.answered();
-                return self.finish(number, outcome);
+        let park_at = park_at(&self.options, self.closed_at, entry);
+        let (error, is_overdue) = match end {
+            CallEnd::Returned(Ok(outcome)) => {
+                self.answered(now);
+                return self.finish(number, Fate::Outcome(outcome));
             }
-            Err(error) if !error.is_transient() => {
-                self.breaker.answered();
+            CallEnd::Returned(Err(error)) if !error.is_transient() => {
+                self.answered(now);
                 return self.give_up(number, &error, "the call cannot succeed");
             }
-            Err(error) => error,
+            CallEnd::Returned(Err(error)) => (error, false),
+            CallEnd::Overdue => (CallError::transient("no answer in time"), true),
         };
         if self.breaker.failed(now) {
             tracing::warn!(%error, "everything fails: calls are held, one record probes");
         }
+        if is_overdue && !self.breaker.is_holding() && park_at.is_some_and(|at| at <= now) {
+            return self.park(number);
+        }
+        let Some(entry) = self.entries.get_mut(&number) else { return Ok(()) };
         // While the circuit is open nothing is given up: the record is not at fault.
-        if !self.breaker.is_holding() {
+        if !self.breaker.is_holding() && !is_overdue {
             entry.failures += 1;
             if entry.failures >= self.options.attempts_max {
                 let failures = entry.failures;
@@ -144,14 +231,27 @@ impl Line {
             }
         }
         let pause = self.options.pause_after(entry.failures.max(1)).max(error.pause().unwrap_or_default());
-        entry.state = State::Backoff;
-        self.backoffs.insert((now + jitter(pause), number));
+        let until = now + jitter(pause);
+        entry.state = State::Backoff(until);
+        self.backoffs.insert((until, number));
+        if let Some(at) = park_at {
+            self.overdue.insert((at, number));
+        }
         Ok(())
+    }
+
+    fn answered(&mut self, now: Instant) {
+        if self.breaker.is_holding() {
+            self.closed_at = Some(now);
+        }
+        self.breaker.answered();
     }
 
     fn give_up(&mut self, number: u64, error: &CallError, why: &str) -> Result<()> {
         match self.options.on_exhausted {
-            OnExhausted::Reject => self.finish(number, AsyncOutcome::Reject(format!("{why}: {error}"))),
+            OnExhausted::Reject => {
+                self.finish(number, Fate::Outcome(AsyncOutcome::Reject(format!("{why}: {error}"))))
+            }
             OnExhausted::Fail => {
                 let key = self.entries.get(&number).map(|entry| entry.row.idempotency_key()).transpose()?;
                 let context = format!("record {}: {why}: {error}", key.unwrap_or_default());
@@ -160,23 +260,23 @@ impl Line {
         }
     }
 
-    fn finish(&mut self, number: u64, outcome: AsyncOutcome) -> Result<()> {
+    fn finish(&mut self, number: u64, fate: Fate) -> Result<()> {
         if !self.options.is_ordered {
             if let Some(Entry { row, .. }) = self.entries.remove(&number) {
-                self.done.push(Done { row, outcome });
+                self.done.push(Done { row, fate });
             }
             return Ok(());
         }
         if let Some(entry) = self.entries.get_mut(&number) {
-            entry.state = State::Done(outcome);
+            entry.state = State::Done(fate);
         }
         while let Some(first) = self.entries.first_entry() {
             if !matches!(first.get().state, State::Done(_)) {
                 break;
             }
             let Entry { row, state, .. } = first.remove();
-            if let State::Done(outcome) = state {
-                self.done.push(Done { row, outcome });
+            if let State::Done(fate) = state {
+                self.done.push(Done { row, fate });
             }
         }
         Ok(())
@@ -193,6 +293,7 @@ impl Line {
         self.entries.clear();
         self.waiting.clear();
         self.backoffs.clear();
+        self.overdue.clear();
         self.done.clear();
         self.running_count = 0;
     }
@@ -217,8 +318,13 @@ impl Line {
         self.len() < self.options.rows_max
     }
 
-    /// When something may be started that may not be started now, were there room.
+    /// When something may be started that may not be started now, were there room, or is to be parked.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
+        let parks_at = self.overdue.first().map(|(at, _)| *at).filter(|_| !self.breaker.is_holding());
+        [self.starts_at(), parks_at].into_iter().flatten().min()
+    }
+
+    fn starts_at(&self) -> Option<Instant> {
         if self.running_count >= self.options.concurrency {
             return None;
         }
@@ -245,6 +351,12 @@ impl Line {
             oldest: self.entries.values().next().map(|entry| (&entry.row, entry.since)),
         }
     }
+}
+
+/// When the row of `entry` is to be parked: so long after its first call began, or after the circuit was closed.
+fn park_at(options: &AsyncMapOptions, closed_at: Option<Instant>, entry: &Entry) -> Option<Instant> {
+    let (after, called_at) = (options.park_after(entry.parked_count)?, entry.called_at?);
+    Some(closed_at.map_or(called_at, |closed_at| closed_at.max(called_at)) + after)
 }
 
 /// What an [`AsyncMap`](super::AsyncMap) has to do.

@@ -11,6 +11,9 @@
 //! are kept. Where an offset may be several rows, or state upstream has counted it already, the barrier waits
 //! instead; the planner decides.
 //!
+//! With `park_after` a record that takes too long is *parked* instead (ADR 0025): its copy in the parking topic comes again
+//! later, under the same key.
+//!
 //! A call may run more than once for one record: after a failure, and after a crash before its commit. It is given
 //! [`AsyncRow::idempotency_key`].
 
@@ -29,7 +32,7 @@ use arrow_schema::{Field, Schema, SchemaRef};
 pub(crate) use assemble::Assembler;
 pub(crate) use deferred::deferred;
 pub use function::{AsyncFunction, AsyncOutcome, AsyncRow, CallError};
-pub(crate) use line::{CallResult, Done, Line, LineLoad};
+pub(crate) use line::{CallEnd, Done, Fate, Line, LineLoad, Start};
 pub use options::{AsyncMapOptions, OnExhausted};
 
 use crate::coordinates;

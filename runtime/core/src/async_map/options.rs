@@ -42,6 +42,14 @@ pub struct AsyncMapOptions {
     /// Rows that wait or run, in one subtask; at this bound nothing is read from upstream unless a barrier is on its
     /// way. Default 65,536; not below `concurrency`. Since 0.1.
     pub rows_max: usize,
+    /// A record whose calls have taken so long in all is *parked*: copied to the sink's parking topic, in the transaction of
+    /// its ACCEPT, so that its partition goes on; a call that runs is dropped. It comes again from there, and is parked
+    /// again only after twice the time, then four times, up to 16 times. Needs a sink with a parking topic, and records that
+    /// reach the operator as one row each. Default none: a record is worked on as long as it takes. Since 0.2.
+    pub park_after: Option<Duration>,
+    /// How often a record may be parked; when its time is up once more it is given up as after `attempts_max` calls.
+    /// Default 3; at least 1. Since 0.2.
+    pub park_max: u32,
 }
 
 impl Default for AsyncMapOptions {
@@ -57,11 +65,15 @@ impl Default for AsyncMapOptions {
             holds_after_failures: 20,
             probe_interval: Duration::from_secs(1),
             rows_max: 65_536,
+            park_after: None,
+            park_max: 3,
         }
     }
 }
 
 const CONCURRENCY_MAX: usize = 65_536;
+/// Longest time before a record is parked once more, in `park_after`.
+const PARK_FACTOR_MAX: u32 = 16;
 
 macro_rules! setters {
     ($($setter:ident($field:ident: $type:ty)),+ $(,)?) => {
@@ -89,6 +101,7 @@ setters! {
     with_holds_after_failures(holds_after_failures: u32),
     with_probe_interval(probe_interval: Duration),
     with_rows_max(rows_max: usize),
+    with_park_max(park_max: u32),
 }
 
 impl AsyncMapOptions {
@@ -118,7 +131,25 @@ impl AsyncMapOptions {
             self.rows_max >= self.concurrency,
             format!("rows_max {} is below concurrency {}", self.rows_max, self.concurrency),
         );
+        check(
+            self.park_after != Some(Duration::ZERO),
+            "park_after is zero, it must be above zero".to_owned(),
+        );
+        check(self.park_max > 0, "park_max is 0, it must be at least 1".to_owned());
         faults
+    }
+
+    /// Sets [`AsyncMapOptions::park_after`].
+    #[must_use]
+    pub fn with_park_after(mut self, park_after: Duration) -> Self {
+        self.park_after = Some(park_after);
+        self
+    }
+
+    /// How long the calls of a record may take that was parked so often before; `None`: as long as they like.
+    pub(super) fn park_after(&self, parked_count: u32) -> Option<Duration> {
+        let factor = 2u32.saturating_pow(parked_count).min(PARK_FACTOR_MAX);
+        self.park_after.map(|after| after.saturating_mul(factor))
     }
 
     /// The pause after `attempt` calls (from 1), without jitter.

@@ -3,11 +3,13 @@
 //! Every batch between tasks ends with these columns, in this order, after the user's columns. Operators pass them
 //! through whatever they project. They are what a sink writes as provenance and what a dead letter needs.
 
+mod parked;
 mod reader;
 mod rejected;
 
 use std::sync::Arc;
 
+pub use parked::{ParkedCopy, ParkedCopyError, parked_schema};
 pub use reader::{Coordinates, DictionaryText, bytes};
 pub use rejected::{RejectCounts, RejectKind, errors, reject_kinds, rejected_batch, rejected_schema};
 
@@ -34,14 +36,16 @@ pub const VALUE: &str = "_value";
 /// Record headers as the record format encodes them (count, then key and value each); null when there are none.
 /// `BinaryView`, a view of the fetch buffer.
 pub const HEADERS: &str = "_headers";
+/// Where a record that was parked lies now ([`ParkedCopy`]); null for all others. `Utf8`.
+pub const PARKED: &str = "_parked";
 /// Why a row was rejected; only in rejected batches. `Utf8`.
 pub const ERROR: &str = "_error";
 /// The kind of that error ([`RejectKind`]); only in rejected batches. `Utf8`.
 pub const REJECT_KIND: &str = "_error_kind";
 
 /// Names of the hidden columns, in order.
-pub const COLUMNS: [&str; 10] =
-    [TOPIC, TOPIC_ID, PARTITION, OFFSET, ORDINAL, TIMESTAMP, DELIVERY_COUNT, KEY, VALUE, HEADERS];
+pub const COLUMNS: [&str; 11] =
+    [TOPIC, TOPIC_ID, PARTITION, OFFSET, ORDINAL, TIMESTAMP, DELIVERY_COUNT, KEY, VALUE, HEADERS, PARKED];
 
 /// The hidden columns as Arrow fields, in order.
 pub fn fields() -> Vec<Arc<Field>> {
@@ -58,6 +62,7 @@ pub fn fields() -> Vec<Arc<Field>> {
         field(KEY, DataType::BinaryView, true),
         field(VALUE, DataType::BinaryView, true),
         field(HEADERS, DataType::BinaryView, true),
+        parked::field(),
     ]
 }
 

@@ -8,7 +8,7 @@ use arrow_array::{
 };
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
 
-use super::COLUMNS;
+use super::{COLUMNS, ParkedCopy};
 use crate::ErrorKind;
 use crate::decision::SourcePartition;
 use crate::error::{Error, Result};
@@ -36,6 +36,8 @@ pub struct Coordinates<'a> {
     pub values: &'a BinaryViewArray,
     /// Headers as the record format encodes them.
     pub headers: &'a BinaryViewArray,
+    /// Where those records lie that were parked ([`ParkedCopy`]).
+    pub parked: &'a StringArray,
 }
 
 /// A dictionary of text.
@@ -92,6 +94,7 @@ impl<'a> Coordinates<'a> {
             keys,
             values,
             headers,
+            parked,
         ] = hidden
         else {
             return None;
@@ -107,16 +110,36 @@ impl<'a> Coordinates<'a> {
             keys: keys.as_binary_view_opt()?,
             values: values.as_binary_view_opt()?,
             headers: headers.as_binary_view_opt()?,
+            parked: parked.as_string_opt()?,
         })
     }
 
-    /// Source partition and offset of a row. Errors: `Bug`, the topic id is none.
+    /// Source partition and offset that a row was acquired at, and that is decided: of its copy, where the record was
+    /// parked. Errors: `Bug`, the topic id is none.
     pub fn source(&self, row: usize) -> Result<(SourcePartition, Offset)> {
+        if let Some(copy) = self.parked_copy(row)? {
+            return Ok((copy.partition, copy.offset));
+        }
         let topic_id: TopicId = self.topic_ids.text(row).parse().map_err(|error| {
             Error::new(ErrorKind::Bug, "a topic id column holds no topic id").with_source(error)
         })?;
         let partition = PartitionIndex(self.partitions.value(row));
         Ok((SourcePartition { topic_id, partition }, Offset(self.offsets.value(row))))
+    }
+}
+
+impl Coordinates<'_> {
+    /// The copy that a row was read from, `None` for a record that was never parked. Errors: `Bug`, the column holds
+    /// something else.
+    #[inline]
+    pub fn parked_copy(&self, row: usize) -> Result<Option<ParkedCopy>> {
+        if self.parked.is_null(row) {
+            return Ok(None);
+        }
+        let copy = self.parked.value(row).parse().map_err(|error| {
+            Error::new(ErrorKind::Bug, "a column of parked copies holds none").with_source(error)
+        })?;
+        Ok(Some(copy))
     }
 }
 

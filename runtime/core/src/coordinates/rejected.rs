@@ -23,12 +23,19 @@ pub enum RejectKind {
     Call,
     /// The record was delivered so often that a further delivery could be its last.
     DeliveryLimit,
+    /// The record, or what it becomes, is larger than it may be.
+    TooLarge,
 }
 
 impl RejectKind {
     /// All of them.
-    pub const ALL: [RejectKind; 4] =
-        [RejectKind::Decode, RejectKind::Transform, RejectKind::Call, RejectKind::DeliveryLimit];
+    pub const ALL: [RejectKind; 5] = [
+        RejectKind::Decode,
+        RejectKind::Transform,
+        RejectKind::Call,
+        RejectKind::DeliveryLimit,
+        RejectKind::TooLarge,
+    ];
 
     /// Its name in headers, metrics and settings.
     pub fn name(self) -> &'static str {
@@ -37,6 +44,7 @@ impl RejectKind {
             RejectKind::Transform => "transform",
             RejectKind::Call => "call",
             RejectKind::DeliveryLimit => "delivery-limit",
+            RejectKind::TooLarge => "too-large",
         }
     }
 
@@ -57,6 +65,8 @@ pub struct RejectCounts {
     pub call: u64,
     /// See [`RejectKind::DeliveryLimit`].
     pub delivery_limit: u64,
+    /// See [`RejectKind::TooLarge`].
+    pub too_large: u64,
 }
 
 impl RejectCounts {
@@ -67,6 +77,7 @@ impl RejectCounts {
             RejectKind::Transform => self.transform,
             RejectKind::Call => self.call,
             RejectKind::DeliveryLimit => self.delivery_limit,
+            RejectKind::TooLarge => self.too_large,
         }
     }
 
@@ -77,6 +88,7 @@ impl RejectCounts {
             RejectKind::Transform => &mut self.transform,
             RejectKind::Call => &mut self.call,
             RejectKind::DeliveryLimit => &mut self.delivery_limit,
+            RejectKind::TooLarge => &mut self.too_large,
         } += 1;
     }
 }
@@ -87,6 +99,7 @@ impl AddAssign for RejectCounts {
         self.transform += other.transform;
         self.call += other.call;
         self.delivery_limit += other.delivery_limit;
+        self.too_large += other.too_large;
     }
 }
 
@@ -149,7 +162,7 @@ mod tests {
             (0..times).for_each(|_| counts.add(kind));
         }
         counts += counts;
-        assert_eq!(RejectKind::ALL.map(|kind| counts.of(kind)), [2, 4, 6, 8]);
+        assert_eq!(RejectKind::ALL.map(|kind| counts.of(kind)), [2, 4, 6, 8, 10]);
         assert_eq!(RejectKind::of_name("Decode"), None);
     }
 }

@@ -55,6 +55,7 @@ impl CallsShown {
 fn add(operator: &mut CallStatus, gauge: &CallGauge, now: Instant) {
     operator.running += gauge.running_count as u64;
     operator.waiting += gauge.waiting_count as u64;
+    operator.deferred += gauge.deferred_count;
     operator.retries += gauge.retry_count;
     operator.is_holding |= gauge.is_holding;
     let oldest = gauge.oldest.as_ref().and_then(|(row, since)| {

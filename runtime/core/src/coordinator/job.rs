@@ -378,6 +378,7 @@ impl Coordinator {
             status.records_in += counts.records_in;
             status.rows_out += counts.rows_out;
             status.dead_letters += counts.dead_letters;
+            status.parked += counts.parked;
             status.rejected += counts.rejected;
             status.filtered += counts.filtered;
             status.state_bytes = counts.state_bytes;

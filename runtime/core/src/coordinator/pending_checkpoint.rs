@@ -41,6 +41,7 @@ pub(crate) struct EpochCounts {
     pub(crate) records_in: u64,
     pub(crate) rows_out: u64,
     pub(crate) dead_letters: u64,
+    pub(crate) parked: u64,
     pub(crate) rejected: RejectCounts,
     pub(crate) filtered: u64,
     /// State after the epoch, in memory.
@@ -158,6 +159,7 @@ impl PendingCheckpoint {
             Report::Sink(report) => {
                 self.counts.rows_out += report.row_count;
                 self.counts.dead_letters += report.dead_letter_count;
+                self.counts.parked += report.parked_count;
                 self.counts.rejected += report.reject_counts;
                 self.rejected.overlay(&report.rejected);
                 self.given_back.overlay(&report.given_back);
@@ -210,10 +212,11 @@ impl PendingCheckpoint {
         let deferred = self.take_deferred()?;
         let back_count = self.take_given_back()?;
         self.counts.records_in = self.counts.records_in.saturating_sub(records_of(&deferred) + back_count);
-        let EpochCounts { rows_out, dead_letters, .. } = self.counts;
-        if self.decided.is_empty() && (rows_out > 0 || dead_letters > 0) {
+        let EpochCounts { rows_out, dead_letters, parked, .. } = self.counts;
+        if self.decided.is_empty() && (rows_out > 0 || dead_letters > 0 || parked > 0) {
             return Err(bug(format!(
-                "checkpoint {checkpoint} wrote {rows_out} rows and {dead_letters} dead letters, but no source decided"
+                "checkpoint {checkpoint} wrote {rows_out} rows and {dead_letters} dead letters and parked {parked} records, but no source \
+                 decided"
             )));
         }
         for state in &self.states {

@@ -115,6 +115,8 @@ pub(super) struct Planner {
     pub(super) faults: Vec<String>,
     /// Ids of operators that keep state.
     state_ids: Vec<String>,
+    /// Names of operators that park records.
+    pub(super) parking: Vec<String>,
 }
 
 impl Planner {
@@ -180,6 +182,16 @@ impl Planner {
             StreamStep::AsyncMap(map) => {
                 self.faults.extend(map.faults());
                 let schema = self.checked(map.name(), map.output_schema(&end.schema))?;
+                if map.settings().park_after.is_some() {
+                    self.parking.push(map.name().to_owned());
+                    if !end.may_defer {
+                        self.faults.push(format!(
+                            "operator {}: park_after parks whole records, but an operator in front of it keeps state, or may \
+                             make several rows of one record (rows_per_record): leave park_after out, or move it in front",
+                            map.name()
+                        ));
+                    }
+                }
                 let may_defer = end.may_defer || is_planted(Bug::BarrierPassesAwaitedCalls);
                 let rule = if may_defer { BarrierRule::Defer } else { BarrierRule::Wait };
                 let (output, may_defer) = (schema.clone(), end.may_defer);

@@ -45,6 +45,15 @@ pub(super) fn check(builder: JobBuilder) -> Result<JobGraph> {
             ));
         }
     }
+    if let (Some(name), Some((sink, _))) = (planner.parking.first(), &sink)
+        && !sink.parks()
+    {
+        let fault = format!(
+            "operator {name} parks records (park_after), and sink {} has no topic for them",
+            sink.name()
+        );
+        planner.faults.push(fault);
+    }
     if planner.has_state() && store.is_none() {
         let fault = "an operator keeps state, and the job has no checkpoint store to keep it in";
         planner.faults.push(fault.to_owned());

@@ -42,6 +42,7 @@ const ACCEPTED: u8 = 130;
 const REFUSED: u8 = 131;
 const ROWS: u8 = 132;
 const REJECTED: u8 = 133;
+const PARKED: u8 = 137;
 const BARRIER: u8 = 134;
 const END: u8 = 135;
 const CREDIT: u8 = 136;
@@ -193,6 +194,7 @@ fn element_frame(element: &StreamElement, attempt: u64, clock: &Clock) -> Result
     let (kind, payload) = match element {
         StreamElement::Batch(rows) => (ROWS, encode(rows)?),
         StreamElement::Rejected(rows) => (REJECTED, encode(rows)?),
+        StreamElement::Parked(rows) => (PARKED, encode(rows)?),
         StreamElement::Barrier(barrier) => {
             let mut writer = ByteWriter::new();
             write_barrier(&mut writer, *barrier, clock.now());
@@ -211,6 +213,7 @@ fn element_of(frame: Frame, attempt: u64, clock: &Clock) -> Result<StreamElement
     match frame.kind {
         ROWS => Ok(StreamElement::Batch(decode(frame.payload)?)),
         REJECTED => Ok(StreamElement::Rejected(decode(frame.payload)?)),
+        PARKED => Ok(StreamElement::Parked(decode(frame.payload)?)),
         BARRIER => {
             let mut reader = ByteReader::new(&frame.payload);
             let barrier = read_barrier(&mut reader, clock.now())?;
@@ -304,10 +307,12 @@ mod tests {
         let barrier = Barrier { checkpoint: CheckpointId(3), waits_until: None };
         front.send(StreamElement::Batch(rows(5))).await.unwrap();
         front.send(StreamElement::Rejected(rows(2))).await.unwrap();
+        front.send(StreamElement::Parked(rows(3))).await.unwrap();
         front.send(StreamElement::Barrier(barrier)).await.unwrap();
         front.send(StreamElement::End).await.unwrap();
         assert!(matches!(receive(&mut back).await, Some(StreamElement::Batch(got)) if got == rows(5)));
         assert!(matches!(receive(&mut back).await, Some(StreamElement::Rejected(got)) if got == rows(2)));
+        assert!(matches!(receive(&mut back).await, Some(StreamElement::Parked(got)) if got == rows(3)));
         assert!(matches!(receive(&mut back).await, Some(StreamElement::Barrier(got)) if got == barrier));
         assert!(matches!(receive(&mut back).await, Some(StreamElement::End)));
         for mut task in tasks {

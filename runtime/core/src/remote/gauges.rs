@@ -26,7 +26,7 @@ pub(crate) fn write_gauges(writer: &mut ByteWriter, shown: &GaugesShown, now: In
     writer.count(shown.calls.len());
     for gauge in &shown.calls {
         writer.u64(gauge.running_count as u64).u64(gauge.waiting_count as u64).u64(gauge.retry_count);
-        writer.bool(gauge.is_holding).bool(gauge.is_saturated);
+        writer.u64(gauge.deferred_count).bool(gauge.is_holding).bool(gauge.is_saturated);
         let oldest = gauge.oldest.as_ref().and_then(|(row, since)| Some((row.place()?, *since)));
         writer.option(oldest, |writer, ((topic, partition, offset), since)| {
             writer.text(&topic).i32(partition).i64(offset);
@@ -55,7 +55,7 @@ pub(crate) fn read_gauges(reader: &mut ByteReader<'_>, now: Instant) -> Result<G
         sources.push(SourceGauge { in_flight, is_idle, oldest_at });
     }
     let mut calls = Vec::new();
-    for _ in 0..reader.count(36)? {
+    for _ in 0..reader.count(44)? {
         calls.push(read_call(reader, now)?);
     }
     let metrics = reader.option(|reader| {
@@ -77,7 +77,8 @@ pub(crate) fn read_gauges(reader: &mut ByteReader<'_>, now: Instant) -> Result<G
 fn read_call(reader: &mut ByteReader<'_>, now: Instant) -> Result<CallGauge, Malformed> {
     let (running, waiting) = (reader.u64()?, reader.u64()?);
     let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX / 1_024).min(usize::MAX / 1_024);
-    let (retry_count, is_holding, is_saturated) = (reader.u64()?, reader.bool()?, reader.bool()?);
+    let (retry_count, deferred_count) = (reader.u64()?, reader.u64()?);
+    let (is_holding, is_saturated) = (reader.bool()?, reader.bool()?);
     let oldest = reader.option(|reader| {
         let topic = reader.text()?.to_owned();
         let (partition, offset) = (reader.i32()?, reader.i64()?);
@@ -90,6 +91,7 @@ fn read_call(reader: &mut ByteReader<'_>, now: Instant) -> Result<CallGauge, Mal
         running_count,
         waiting_count,
         retry_count,
+        deferred_count,
         is_holding,
         is_saturated,
         oldest,

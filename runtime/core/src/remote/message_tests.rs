@@ -94,10 +94,11 @@ fn events() -> Vec<TaskEvent> {
         base_bytes: 6,
         state_bytes: 7,
     };
-    let counts = RejectCounts { decode: 1, transform: 2, call: 3, delivery_limit: 4 };
+    let counts = RejectCounts { decode: 1, transform: 2, call: 3, delivery_limit: 4, too_large: 5 };
     let sink_report = SinkReport {
         row_count: 3,
         dead_letter_count: 1,
+        parked_count: 2,
         reject_counts: counts,
         rejected: decisions(),
         given_back: decisions(),
@@ -132,6 +133,7 @@ fn load(now: Instant) -> GaugesShown {
         running_count: 1,
         waiting_count: 2,
         retry_count: 3,
+        deferred_count: 8,
         is_holding: true,
         is_saturated: false,
         oldest: Some((OldestCall::Elsewhere("t".to_owned(), 1, 2), now - Duration::from_secs(1))),

@@ -160,20 +160,20 @@ pub(crate) fn read_source_report(reader: &mut ByteReader<'_>) -> Read<SourceRepo
 }
 
 pub(crate) fn write_sink_report(writer: &mut ByteWriter, report: &SinkReport) {
-    let RejectCounts { decode, transform, call, delivery_limit } = report.reject_counts;
-    writer.u64(report.row_count).u64(report.dead_letter_count);
-    writer.u64(decode).u64(transform).u64(call).u64(delivery_limit);
+    let RejectCounts { decode, transform, call, delivery_limit, too_large } = report.reject_counts;
+    writer.u64(report.row_count).u64(report.dead_letter_count).u64(report.parked_count);
+    writer.u64(decode).u64(transform).u64(call).u64(delivery_limit).u64(too_large);
     write_decisions(writer, &report.rejected);
     write_decisions(writer, &report.given_back);
 }
 
 pub(crate) fn read_sink_report(reader: &mut ByteReader<'_>) -> Read<SinkReport> {
-    let (row_count, dead_letter_count) = (reader.u64()?, reader.u64()?);
+    let (row_count, dead_letter_count, parked_count) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let (decode, transform) = (reader.u64()?, reader.u64()?);
-    let reject_counts =
-        RejectCounts { decode, transform, call: reader.u64()?, delivery_limit: reader.u64()? };
+    let (call, delivery_limit, too_large) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let reject_counts = RejectCounts { decode, transform, call, delivery_limit, too_large };
     let (rejected, given_back) = (read_decisions(reader)?, read_decisions(reader)?);
-    Ok(SinkReport { row_count, dead_letter_count, reject_counts, rejected, given_back })
+    Ok(SinkReport { row_count, dead_letter_count, parked_count, reject_counts, rejected, given_back })
 }
 
 pub(crate) fn write_operator_report(writer: &mut ByteWriter, report: &OperatorReport) {

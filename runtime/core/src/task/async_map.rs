@@ -13,8 +13,9 @@ use super::gauges::Gauges;
 use super::inputs::{Input, Inputs};
 use super::output::Output;
 use crate::async_map::{
-    Assembler, AsyncFunction, AsyncRow, BarrierRule, CallError, CallResult, Line, deferred,
+    Assembler, AsyncFunction, AsyncRow, BarrierRule, CallEnd, CallError, Line, Start, deferred,
 };
+use crate::coordinates::Coordinates;
 use crate::element::Barrier;
 
 /// A subtask that calls out, and what it needs.
@@ -35,7 +36,7 @@ pub(crate) struct AsyncMapTask {
     /// Its number among the subtasks that call out.
     pub(crate) gauge: usize,
     pub(crate) rng: Rng,
-    pub(crate) calls: FuturesUnordered<BoxFuture<'static, (u64, CallResult)>>,
+    pub(crate) calls: FuturesUnordered<BoxFuture<'static, (u64, CallEnd)>>,
     /// Rows that were dropped since the last barrier.
     pub(crate) filtered_count: u64,
 }
@@ -49,7 +50,7 @@ const JITTER: f64 = 0.2;
 
 /// What woke the loop.
 enum Wake {
-    Call((u64, CallResult)),
+    Call((u64, CallEnd)),
     Input(Input),
     /// Time for a retry, or a barrier was sent.
     Look,
@@ -66,10 +67,12 @@ impl AsyncMapTask {
     async fn work(&mut self) -> Result<(), Interrupt> {
         loop {
             self.start_calls(self.context.clock.now());
+            self.park_overdue().await?;
             match self.wake().await? {
                 Wake::Call(end) => self.take_ends(end).await?,
-                Wake::Input(Input::Rows { rows, .. }) => self.arrive(rows),
+                Wake::Input(Input::Rows { rows, .. }) => self.arrive(rows)?,
                 Wake::Input(Input::Rejected(rejected)) => self.output.rejected(rejected).await?,
+                Wake::Input(Input::Parked(parked)) => self.output.parked(parked).await?,
                 Wake::Input(Input::Barrier(barrier)) => self.barrier(barrier).await?,
                 // What runs now was deferred by the last barrier: it is not ours to finish.
                 Wake::Input(Input::End) => return self.output.end().await,
@@ -94,26 +97,40 @@ impl AsyncMapTask {
         }
     }
 
-    fn arrive(&mut self, rows: arrow_array::RecordBatch) {
+    fn arrive(&mut self, rows: arrow_array::RecordBatch) -> Result<(), Interrupt> {
         let now = self.context.clock.now();
         let batch = Arc::new(rows);
+        let hidden = Coordinates::of(&batch)?;
         for index in 0..batch.num_rows() {
-            self.line.arrive(AsyncRow::new(batch.clone(), index), now);
+            let parked_count = hidden.parked_copy(index)?.map_or(0, |copy| copy.times);
+            self.line.arrive(AsyncRow::new(batch.clone(), index), parked_count, now);
         }
         self.show();
+        Ok(())
+    }
+
+    /// Parks what waits for another call, and whose time is up.
+    async fn park_overdue(&mut self) -> Result<(), Interrupt> {
+        self.line.park_overdue(self.context.clock.now())?;
+        if self.line.done_count() > 0 { self.hand_on().await } else { Ok(()) }
     }
 
     /// Starts as many calls as may run. Each is polled at once, so that its request is on its way now and not when all
     /// that is ready before it has had its turn; when it is polled the next time it learns whom to wake.
     fn start_calls(&mut self, now: Instant) {
-        while let Some((number, row)) = self.line.start_next(now) {
+        while let Some(Start { number, row, park_at }) = self.line.start_next(now) {
             let (function, clock, limit) = (self.function.clone(), self.context.clock.clone(), self.timeout);
-            let mut call: BoxFuture<'static, (u64, CallResult)> = Box::pin(async move {
-                let result = match clock.timeout(limit, function.call(row)).await {
-                    Ok(result) => result,
-                    Err(_elapsed) => Err(CallError::transient(format!("no answer within {limit:?}"))),
+            let left = park_at.map(|at| at.duration_since(now)).filter(|left| *left < limit);
+            let mut call: BoxFuture<'static, (u64, CallEnd)> = Box::pin(async move {
+                let end = match clock.timeout(left.unwrap_or(limit), function.call(row)).await {
+                    Ok(result) => CallEnd::Returned(result),
+                    Err(_elapsed) if left.is_some() => CallEnd::Overdue,
+                    Err(_elapsed) => {
+                        let error = CallError::transient(format!("no answer within {limit:?}"));
+                        CallEnd::Returned(Err(error))
+                    }
                 };
-                (number, result)
+                (number, end)
             });
             if let Some(end) = unconstrained(&mut call).now_or_never() {
                 call = Box::pin(std::future::ready(end));
@@ -124,13 +141,13 @@ impl AsyncMapTask {
 
     /// Takes the end of one call, and of others that have ended by now, and hands on what may leave. [`ENDS_MAX`] is
     /// the bound here, not tokio's budget: that is used up after some forty ends, and batches would be as small.
-    async fn take_ends(&mut self, end: (u64, CallResult)) -> Result<(), Interrupt> {
+    async fn take_ends(&mut self, end: (u64, CallEnd)) -> Result<(), Interrupt> {
         let now = self.context.clock.now();
         let mut next = Some(end);
         let mut end_count = 0;
-        while let Some((number, result)) = next {
+        while let Some((number, end)) = next {
             let rng = &self.rng;
-            self.line.finished(number, result, now, |pause| rng.jitter(pause, JITTER))?;
+            self.line.finished(number, end, now, |pause| rng.jitter(pause, JITTER))?;
             self.start_calls(now);
             end_count += 1;
             if end_count == ENDS_MAX {
@@ -151,6 +168,9 @@ impl AsyncMapTask {
             if let Some(rejected) = assembled.rejected {
                 self.output.rejected(rejected).await?;
             }
+            if let Some(parked) = assembled.parked {
+                self.output.parked(parked).await?;
+            }
             if let Some(rows) = assembled.rows {
                 self.output.rows(rows).await?;
             }
@@ -168,6 +188,7 @@ impl AsyncMapTask {
         self.finish_calls(waits_until).await?;
         self.hand_on().await?;
         let deferred = deferred(self.line.outstanding())?;
+        let deferred_count = self.line.len() as u64;
         let filtered_count = std::mem::take(&mut self.filtered_count);
         let report = OperatorReport { filtered_count, deferred, state: None };
         self.passed = barrier.checkpoint;
@@ -177,7 +198,7 @@ impl AsyncMapTask {
             self.line.forget_all();
             self.show();
         }
-        self.gauges.call_barrier(self.gauge);
+        self.gauges.call_barrier(self.gauge, deferred_count);
         let (subtask, checkpoint) = (self.context.subtask, barrier.checkpoint);
         self.output.barrier(barrier).await?;
         self.context.tell(TaskEvent::OperatorAcked { subtask, checkpoint, report }).await
@@ -188,6 +209,7 @@ impl AsyncMapTask {
     async fn finish_calls(&mut self, until: Option<Instant>) -> Result<(), Interrupt> {
         while self.line.len() > 0 {
             self.start_calls(self.context.clock.now());
+            self.park_overdue().await?;
             let wake_at = self.line.wake_at();
             let end = tokio::select! {
                 biased;

@@ -34,9 +34,16 @@ impl OldestCall {
     pub(crate) fn place(&self) -> Option<(String, i32, i64)> {
         match self {
             OldestCall::Here(row) => {
+                // A batch without its hidden columns fails in the operator, which says so.
                 let hidden = Coordinates::of(row.batch()).ok()?;
-                let topic = hidden.topics.text(row.index()).to_owned();
-                Some((topic, hidden.partitions.value(row.index()), hidden.offsets.value(row.index())))
+                // Of a record that was parked, its copy holds back a partition.
+                let copy = hidden.parked_copy(row.index()).ok()?;
+                let (source, offset) = hidden.source(row.index()).ok()?;
+                let topic = match copy {
+                    Some(copy) => copy.topic.to_string(),
+                    None => hidden.topics.text(row.index()).to_owned(),
+                };
+                Some((topic, source.partition.0, offset.0))
             }
             OldestCall::Elsewhere(topic, partition, offset) => Some((topic.clone(), *partition, *offset)),
         }
@@ -49,6 +56,8 @@ pub(crate) struct CallGauge {
     pub(crate) running_count: usize,
     pub(crate) waiting_count: usize,
     pub(crate) retry_count: u64,
+    /// Rows that the last barrier passed.
+    pub(crate) deferred_count: u64,
     pub(crate) is_holding: bool,
     /// As many calls run as may.
     pub(crate) is_saturated: bool,
@@ -182,11 +191,12 @@ impl Gauges {
     /// What `subtask` has to do now.
     pub(crate) fn calls(&self, subtask: usize, load: &LineLoad<'_>) {
         let state = &mut *self.lock();
-        let CallGauge { done_count, done_at, .. } = state.calls[subtask];
+        let CallGauge { done_count, done_at, deferred_count, .. } = state.calls[subtask];
         state.calls[subtask] = CallGauge {
             running_count: load.running_count,
             waiting_count: load.waiting_count,
             retry_count: load.retry_count,
+            deferred_count,
             is_holding: load.is_holding,
             is_saturated: load.is_saturated,
             oldest: load.oldest.map(|(row, since)| (OldestCall::Here(row.clone()), since)),
@@ -196,10 +206,11 @@ impl Gauges {
         self.changed.notify_one();
     }
 
-    /// A barrier has passed `subtask`: what is done from now belongs to the next epoch.
-    pub(crate) fn call_barrier(&self, subtask: usize) {
+    /// A barrier has passed `subtask` while it worked on `deferred_count` rows: what is done from now belongs to the next epoch.
+    pub(crate) fn call_barrier(&self, subtask: usize, deferred_count: u64) {
         let state = &mut *self.lock();
         let gauge = &mut state.calls[subtask];
+        gauge.deferred_count = deferred_count;
         (gauge.done_count, gauge.done_at) = (0, None);
         self.changed.notify_one();
     }

@@ -21,6 +21,7 @@ pub(crate) enum Input {
         rows: RecordBatch,
     },
     Rejected(RecordBatch),
+    Parked(RecordBatch),
     /// Every input has brought this barrier.
     Barrier(Barrier),
     /// Every input has ended.
@@ -75,6 +76,10 @@ impl Inputs {
                 Poll::Ready(Some(StreamElement::Rejected(rows))) => {
                     self.next_index = (index + 1) % count;
                     return Poll::Ready(Ok(Input::Rejected(rows)));
+                }
+                Poll::Ready(Some(StreamElement::Parked(rows))) => {
+                    self.next_index = (index + 1) % count;
+                    return Poll::Ready(Ok(Input::Parked(rows)));
                 }
                 Poll::Ready(Some(StreamElement::Barrier(barrier))) => {
                     // The coordinator sends the same one to every source.

@@ -77,6 +77,7 @@ impl KeyedTask {
             match input {
                 Input::Rows { input, rows } => self.process(input, rows).await?,
                 Input::Rejected(rejected) => self.output.rejected(rejected).await?,
+                Input::Parked(parked) => self.output.parked(parked).await?,
                 Input::Barrier(barrier) => self.barrier(barrier).await?,
                 Input::End => return self.output.end().await,
             }

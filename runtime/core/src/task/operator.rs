@@ -30,6 +30,7 @@ impl OperatorTask {
             match self.inputs.next().await? {
                 Input::Rows { rows, .. } => self.process(rows).await?,
                 Input::Rejected(rejected) => self.output.rejected(rejected).await?,
+                Input::Parked(parked) => self.output.parked(parked).await?,
                 Input::Barrier(barrier) => {
                     let filtered_count = std::mem::take(&mut self.filtered_count);
                     let report = OperatorReport { filtered_count, ..OperatorReport::default() };

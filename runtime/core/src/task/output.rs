@@ -44,11 +44,22 @@ impl Output {
         if rejected.num_rows() == 0 {
             return Ok(());
         }
-        let sender = match self {
+        Ok(self.aside().send(StreamElement::Rejected(rejected)).await?)
+    }
+
+    /// Sends rows that are to be parked, where dead letters go.
+    pub(crate) async fn parked(&mut self, parked: RecordBatch) -> Result<(), Interrupt> {
+        if parked.num_rows() == 0 {
+            return Ok(());
+        }
+        Ok(self.aside().send(StreamElement::Parked(parked)).await?)
+    }
+
+    fn aside(&mut self) -> &mut Sender {
+        match self {
             Output::Direct(sender) => sender,
             Output::Routed { senders, rejected_to, .. } => &mut senders[*rejected_to],
-        };
-        Ok(sender.send(StreamElement::Rejected(rejected)).await?)
+        }
     }
 
     /// Sends a barrier everywhere.

@@ -42,6 +42,10 @@ impl SinkTask {
                     self.wait_until_open().await?;
                     self.sink.write_rejected(self.writing, rejected).await?;
                 }
+                Input::Parked(parked) => {
+                    self.wait_until_open().await?;
+                    self.sink.write_parked(self.writing, parked).await?;
+                }
                 Input::Barrier(Barrier { checkpoint, .. }) => {
                     self.check_barrier(checkpoint)?;
                     let subtask = self.context.subtask;

@@ -233,3 +233,87 @@ async fn a_column_that_is_there_already_is_refused_before_the_start() {
         assert!(error.to_string().contains(name), "{error}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn records_that_take_too_long_are_parked_once_or_come_out_once_whatever_crashes() {
+    for (index, step) in CommitStep::ALL.into_iter().enumerate() {
+        let options = AsyncMapOptions::default()
+            .with_order(index % 2 == 1)
+            .with_concurrency(8)
+            .with_park_after(Duration::from_millis(40));
+        let mut setup = setup_with(slow_map(&Clock::system()).options(options));
+        setup.async_subtasks = Some(3);
+        for (after, reaches_broker) in [(0, false), (2, true), (1, true)] {
+            setup.faults.plan(step, Fault::Error(ErrorKind::Abort), after, reaches_broker);
+        }
+        setup.part_faults.plan(PartFault::SinkError(ErrorKind::Abort), 4);
+        let control = JobControl::new();
+        let factory = setup.clone();
+        let supervisor = Supervisor::new(move |_attempt: u64| Ok(factory.job()), RestartOptions::default());
+        let run = supervisor.run(setup.env.clone(), control.clone());
+        let (report, ()) = tokio::join!(run, setup.drain_when_done(&control));
+        let status = report.unwrap().status;
+        assert_complete(&setup);
+        // One call in five takes longer. Commits of failed attempts that turn out to have committed count in no status.
+        assert!(status.parked > 0, "{step:?}: {status:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn parking_moves_a_partition_on_that_a_slow_record_holds() {
+    let clock = Clock::system();
+    let sleeps = clock.clone();
+    let column = Field::new("doubled", DataType::Int64, false);
+    let dropped = Arc::new(AtomicU32::new(0));
+    let counted = dropped.clone();
+    let map = AsyncMap::from_fn("call", [column], move |row| {
+        let (clock, counted) = (sleeps.clone(), counted.clone());
+        async move {
+            if offset_of(&row) == 0 {
+                struct Dropped(Arc<AtomicU32>);
+                impl Drop for Dropped {
+                    fn drop(&mut self) {
+                        self.0.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+                let _dropped = Dropped(counted);
+                std::future::pending::<()>().await;
+            }
+            clock.sleep(Duration::from_millis(2)).await;
+            Ok::<_, CallError>(doubled(&row))
+        }
+    });
+    let options = AsyncMapOptions::default()
+        .with_timeout(Duration::from_secs(3_600))
+        .with_park_after(Duration::from_secs(5));
+    let setup = setup_with(map.options(options));
+    let control = JobControl::new();
+    let run = setup.job().run(setup.env.clone(), control.clone());
+    let (report, ()) = tokio::join!(run, setup.drain_when_done(&control));
+    let status = report.unwrap().status;
+    assert_complete(&setup);
+    assert_eq!(status.parked, PARTITIONS as u64, "{status:?}");
+    assert_eq!(dropped.load(Ordering::SeqCst), PARTITIONS as u32, "a call whose record is parked is dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn parking_is_refused_where_it_cannot_be() {
+    let options = AsyncMapOptions::default().with_park_after(Duration::from_secs(1));
+    let mut setup = setup_with(slow_map(&Clock::system()).options(options.clone()));
+    setup.sink_parks = false;
+    let error = setup.builder().build().unwrap_err().to_string();
+    assert!(error.contains("call parks records") && error.contains("no topic for them"), "{error}");
+    setup.sink_parks = true;
+    assert!(setup.builder().build().is_ok());
+    setup.keyed = Some((Arc::new(crate::state::COUNT), 2));
+    let error = setup.builder().build().unwrap_err().to_string();
+    assert!(error.contains("call: park_after parks whole records"), "{error}");
+    for (bad, name) in [
+        (options.clone().with_park_after(Duration::ZERO), "park_after"),
+        (options.clone().with_park_max(0), "park_max"),
+    ] {
+        let setup = setup_with(slow_map(&Clock::system()).options(bad));
+        let error = setup.builder().build().unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
