@@ -75,15 +75,72 @@ pub trait KeyedOperatorFactory: Send + Sync {
     /// Values of version `from` as values of this version. Refused by default.
     fn upgrade_state(&self, from: u32, values: RecordBatch) -> Result<RecordBatch> {
         let _not_read = values;
-        let context = format!(
-            "operator {} keeps state of version {}, the checkpoint has version {from}, and there is no upgrade",
-            self.id(),
-            self.state_version()
-        );
-        Err(Error::new(ErrorKind::InvalidInput, context))
+        Err(no_upgrade(self.id(), self.state_version(), from))
     }
     /// Checks the input schemas (hidden columns at the end) and gives the output schema (likewise).
     fn output_schema(&self, inputs: &[SchemaRef]) -> Result<SchemaRef>;
     /// The operator of one subtask.
     fn create(&self, subtask: usize) -> Result<Box<dyn KeyedOperator>>;
+}
+
+/// How the rows of a [`StatefulOperator`] are given to its subtasks when their number has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redistribution {
+    /// Each subtask gets an equal share: the rows of all subtasks one after the other, cut into runs. A row is in exactly
+    /// one subtask. With as many subtasks as before, each gets its own rows back.
+    #[default]
+    Split,
+    /// Each subtask gets the rows of all subtasks, at every start: a row is multiplied unless its operator takes out what
+    /// is not its own.
+    Union,
+}
+
+/// A transform of one subtask that keeps state without keys: a list of rows.
+///
+/// The state is part of every checkpoint: after a crash the job goes on with the state of the last committed one, and
+/// every record counts in it exactly once. Which rows a subtask sees is up to the stream in front of it.
+pub trait StatefulOperator: Send {
+    /// Takes the rows that are this subtask's of the last committed checkpoint; none where there is no such state. Called
+    /// once, before anything else. Schema: the factory's `state_fields`, in its version.
+    fn restore(&mut self, rows: RecordBatch) -> Result<()>;
+    /// Transforms one batch. As [`Operator::process`].
+    fn process(&mut self, batch: RecordBatch) -> Result<OperatorOutput>;
+    /// All that is kept, as rows of the factory's `state_fields`. Called at each barrier, between rows of two epochs; runs on
+    /// the reactor. The rows are written while the job goes on, unless they are what the checkpoint before has.
+    fn snapshot(&mut self) -> Result<RecordBatch>;
+}
+
+/// Makes one stateful operator for each subtask.
+pub trait StatefulOperatorFactory: Send + Sync {
+    /// Name for logs and status.
+    fn name(&self) -> &str;
+    /// Id under which checkpoints keep the state: letters, digits, '.', '_' and '-', of its own within the job. It must not
+    /// change from start to start.
+    fn id(&self) -> &str;
+    /// The columns that are kept.
+    fn state_fields(&self) -> Vec<FieldRef>;
+    /// Version of what is kept. A checkpoint with another one is read through [`StatefulOperatorFactory::upgrade_state`].
+    fn state_version(&self) -> u32 {
+        1
+    }
+    /// Rows of version `from` as rows of this version. Refused by default.
+    fn upgrade_state(&self, from: u32, rows: RecordBatch) -> Result<RecordBatch> {
+        let _not_read = rows;
+        Err(no_upgrade(self.id(), self.state_version(), from))
+    }
+    /// How rows are given to subtasks at a start.
+    fn redistribution(&self) -> Redistribution {
+        Redistribution::Split
+    }
+    /// Checks the input schema (hidden columns at the end) and gives the output schema (likewise).
+    fn output_schema(&self, input: SchemaRef) -> Result<SchemaRef>;
+    /// The operator of one subtask.
+    fn create(&self, subtask: usize) -> Result<Box<dyn StatefulOperator>>;
+}
+
+fn no_upgrade(id: &str, version: u32, from: u32) -> Error {
+    let context = format!(
+        "operator {id} keeps state of version {version}, the checkpoint has version {from}, and there is no upgrade"
+    );
+    Error::new(ErrorKind::InvalidInput, context)
 }

@@ -20,16 +20,16 @@ use crate::async_map::{Assembler, Line};
 use crate::channel::{Bounds, Receiver, Sender, channel};
 use crate::error::{Error, Result};
 use crate::kept::KeptSources;
-use crate::operator::{KeyedOperator, KeyedOperatorFactory, Operator};
+use crate::operator::{KeyedOperatorFactory, Operator, StatefulOperatorFactory};
 use crate::remote::{Role, Shape};
 use crate::sink::{Router, Sink, SinkFactory};
 use crate::source::Source;
-use crate::state::{KeyEncoder, KeyRouter, KeyedState, RestoredOperator, StateWriter, restore};
+use crate::state::{KeyEncoder, KeyRouter, ListWriter, RestoredOperator, StateWriter, restore, restore_list};
 use crate::task::async_map::AsyncMapTask;
 use crate::task::context::{TaskContext, TaskEvent};
 use crate::task::gauges::Gauges;
 use crate::task::inputs::Inputs;
-use crate::task::keyed::KeyedTask;
+use crate::task::keyed::{AsList, ByKey, StateTask};
 use crate::task::operator::OperatorTask;
 use crate::task::output::Output;
 use crate::task::sink::SinkTask;
@@ -51,13 +51,8 @@ enum Body {
     Chain(Vec<Box<dyn Operator>>),
     /// Calls keep nothing between two starts.
     AsyncMap,
-    Keyed(Box<KeyedBody>),
-}
-
-struct KeyedBody {
-    operator: Box<dyn KeyedOperator>,
-    state: KeyedState,
-    writer: StateWriter,
+    Stateful(Box<(AsList, ListWriter)>),
+    Keyed(Box<(ByKey, StateWriter)>),
 }
 
 /// The checkpoint that a job goes on from.
@@ -121,6 +116,7 @@ impl Blueprint {
             .iter()
             .filter_map(|stage| match &stage.work {
                 StageWork::Keyed(operator) => Some(operator.id()),
+                StageWork::Stateful(operator) => Some(operator.id()),
                 StageWork::Chain(_) | StageWork::AsyncMap { .. } => None,
             })
             .collect()
@@ -293,6 +289,11 @@ async fn body(stage: &Stage, subtask: usize, restored: Restored<'_>) -> Result<B
             Ok(Body::Chain(chain.collect::<Result<Vec<_>>>()?))
         }
         StageWork::AsyncMap { .. } => Ok(Body::AsyncMap),
+        StageWork::Stateful(factory) => {
+            let place = format!("operator {} subtask {subtask}", factory.name());
+            let body = stateful_body(stage, factory.as_ref(), subtask, restored).await;
+            body.map_err(|error| error.within(&place))
+        }
         StageWork::Keyed(factory) => {
             let place = format!("operator {} subtask {subtask}", factory.name());
             keyed_body(stage, factory.as_ref(), subtask, restored).await.map_err(|error| error.within(&place))
@@ -306,18 +307,40 @@ async fn keyed_body(
     subtask: usize,
     restored: Restored<'_>,
 ) -> Result<Body> {
-    let Some((store, owner)) = restored.store else {
-        return Err(Error::new(ErrorKind::Bug, "it keeps state, and there is no checkpoint store"));
-    };
-    let operators = restored.manifest.map_or(&[][..], |manifest| &manifest.operators);
-    let snapshot = operators.iter().find(|operator| operator.operator == factory.id());
+    let ((store, owner), restored) = state_of(factory.id(), restored)?;
     let keys = stage.keys_of_each_input()?;
-    let restored = RestoredOperator { store, snapshot };
     let (state, ledger) = restore(restored, factory, keys, subtask, stage.parallelism).await?;
     let operator = factory.create(subtask)?;
     let (id, version) = (factory.id().to_owned(), factory.state_version());
     let writer = StateWriter::new(store.clone(), owner.clone(), id, version, subtask, ledger);
-    Ok(Body::Keyed(Box::new(KeyedBody { operator, state, writer })))
+    Ok(Body::Keyed(Box::new((ByKey { operator, state }, writer))))
+}
+
+async fn stateful_body(
+    stage: &Stage,
+    factory: &dyn StatefulOperatorFactory,
+    subtask: usize,
+    restored: Restored<'_>,
+) -> Result<Body> {
+    let (owned, restored) = state_of(factory.id(), restored)?;
+    let (rows, part) = restore_list(restored, factory, subtask, stage.parallelism).await?;
+    let mut operator = factory.create(subtask)?;
+    operator.restore(rows.clone())?;
+    let writer = ListWriter::new(owned, factory, subtask, part.map(|part| (rows, part)));
+    Ok(Body::Stateful(Box::new((AsList { operator }, writer))))
+}
+
+/// Where the state of operator `id` is written to, and what it is restored from.
+fn state_of<'a>(
+    id: &str,
+    restored: Restored<'a>,
+) -> Result<((&'a CheckpointStore, &'a Owner), RestoredOperator<'a>)> {
+    let Some((store, owner)) = restored.store else {
+        return Err(Error::new(ErrorKind::Bug, "it keeps state, and there is no checkpoint store"));
+    };
+    let operators = restored.manifest.map_or(&[][..], |manifest| &manifest.operators);
+    let snapshot = operators.iter().find(|operator| operator.operator == id);
+    Ok(((store, owner), RestoredOperator { store, snapshot }))
 }
 
 /// What is needed while tasks are started.
@@ -440,10 +463,12 @@ impl<'a> Start<'a> {
                     let task = OperatorTask { context, operators, inputs, output, filtered_count: 0 };
                     self.spawn(name, task.run());
                 }
+                (Body::Stateful(body), _) => {
+                    let task = StateTask::new(context, self.env.spawner.clone(), *body, inputs, output);
+                    self.spawn(name, task.run());
+                }
                 (Body::Keyed(body), _) => {
-                    let KeyedBody { operator, state, writer } = *body;
-                    let spawner = self.env.spawner.clone();
-                    let task = KeyedTask::new(context, spawner, operator, state, writer, inputs, output);
+                    let task = StateTask::new(context, self.env.spawner.clone(), *body, inputs, output);
                     self.spawn(name, task.run());
                 }
                 (Body::AsyncMap, StageWork::AsyncMap { map, rule, output: schema }) => {
@@ -469,7 +494,7 @@ impl<'a> Start<'a> {
                     };
                     self.spawn(name, task.run());
                 }
-                (Body::AsyncMap, StageWork::Chain(_) | StageWork::Keyed(_)) => {
+                (Body::AsyncMap, StageWork::Chain(_) | StageWork::Stateful(_) | StageWork::Keyed(_)) => {
                     return Err(Error::new(ErrorKind::Bug, "a stage has the body of another"));
                 }
             }

@@ -11,7 +11,7 @@ use sharestream_base::planted::{Bug, is_planted};
 use crate::ErrorKind;
 use crate::async_map::{AsyncMap, BarrierRule};
 use crate::error::Error;
-use crate::operator::{KeyedOperatorFactory, OperatorFactory, RowsPerRecord};
+use crate::operator::{KeyedOperatorFactory, OperatorFactory, RowsPerRecord, StatefulOperatorFactory};
 use crate::source::SourceFactory;
 use crate::state::{KEY_GROUPS, KeyEncoder, KeyedState};
 
@@ -49,6 +49,8 @@ pub(crate) enum StageWork {
     Chain(Vec<Arc<dyn OperatorFactory>>),
     /// Calls to the outside; `output` is the schema that it gives.
     AsyncMap { map: AsyncMap, rule: BarrierRule, output: SchemaRef },
+    /// An operator that keeps state without keys.
+    Stateful(Arc<dyn StatefulOperatorFactory>),
     /// An operator that keeps state by key.
     Keyed(Arc<dyn KeyedOperatorFactory>),
 }
@@ -73,6 +75,7 @@ impl StageWork {
         match self {
             StageWork::Chain(_) => "operator",
             StageWork::AsyncMap { map, .. } => map.name(),
+            StageWork::Stateful(operator) => operator.name(),
             StageWork::Keyed(operator) => operator.name(),
         }
     }
@@ -197,6 +200,12 @@ impl Planner {
                 let (output, may_defer) = (schema.clone(), end.may_defer);
                 Some(self.stage(end, StageWork::AsyncMap { map, rule, output }, schema, may_defer))
             }
+            StreamStep::Stateful(operator) => {
+                let name = operator.name().to_owned();
+                self.state_id(&name, operator.id());
+                let schema = self.checked(&name, operator.output_schema(end.schema.clone()))?;
+                Some(self.stage(end, StageWork::Stateful(operator), schema, false))
+            }
             StreamStep::Keyed { operator, parallelism } => self.keyed(vec![end], operator, parallelism),
         }
     }
@@ -208,6 +217,15 @@ impl Planner {
         End { upstream: behind, schema, exchange: Exchange::Forward, parallelism, may_defer }
     }
 
+    /// Notes the id of an operator that keeps state.
+    fn state_id(&mut self, name: &str, id: &str) {
+        check_name(&format!("id of operator {name}"), id, &mut self.faults);
+        if self.state_ids.iter().any(|known| known == id) {
+            self.faults.push(format!("operator {name}: another one keeps state under the id '{id}'"));
+        }
+        self.state_ids.push(id.to_owned());
+    }
+
     fn keyed(
         &mut self,
         ends: Vec<End>,
@@ -215,12 +233,7 @@ impl Planner {
         parallelism: usize,
     ) -> Option<End> {
         let name = operator.name().to_owned();
-        check_name(&format!("id of operator {name}"), operator.id(), &mut self.faults);
-        if self.state_ids.iter().any(|id| id == operator.id()) {
-            self.faults
-                .push(format!("operator {name}: another one keeps state under the id '{}'", operator.id()));
-        }
-        self.state_ids.push(operator.id().to_owned());
+        self.state_id(&name, operator.id());
         if !(1..=KEY_GROUPS as usize).contains(&parallelism) {
             self.faults
                 .push(format!("operator {name}: parallelism is {parallelism}, it must be 1 to {KEY_GROUPS}"));

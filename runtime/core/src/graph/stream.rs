@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 
 use crate::async_map::AsyncMap;
-use crate::operator::{KeyedOperatorFactory, OperatorFactory};
+use crate::operator::{KeyedOperatorFactory, OperatorFactory, StatefulOperatorFactory};
 use crate::source::SourceFactory;
 
 /// A stream of rows under construction.
@@ -16,8 +16,8 @@ use crate::source::SourceFactory;
 /// source 1 --> operators 1 --+--> key groups 64..128 --> keyed operator 1 --> ...
 /// ```
 ///
-/// Operators that follow each other run as one chain in one task beside their source subtask. An [`AsyncMap`], a keyed
-/// operator, and what is behind a [`Stream::rebalance`] have tasks of their own.
+/// Operators that follow each other run as one chain in one task beside their source subtask. An [`AsyncMap`], an
+/// operator that keeps state, and what is behind a [`Stream::rebalance`] have tasks of their own.
 pub struct Stream {
     pub(super) origin: Origin,
     pub(super) steps: Vec<StreamStep>,
@@ -41,6 +41,7 @@ pub(super) enum Origin {
 pub(super) enum StreamStep {
     Operator(Arc<dyn OperatorFactory>),
     AsyncMap(AsyncMap),
+    Stateful(Arc<dyn StatefulOperatorFactory>),
     Rebalance { parallelism: usize },
     Keyed { operator: Arc<dyn KeyedOperatorFactory>, parallelism: usize },
 }
@@ -86,6 +87,13 @@ impl Stream {
     #[must_use]
     pub fn rebalance(mut self, parallelism: usize) -> Self {
         self.steps.push(StreamStep::Rebalance { parallelism });
+        self
+    }
+
+    /// Appends an operator that keeps state without keys, in as many subtasks as the stream has here.
+    #[must_use]
+    pub fn stateful(mut self, operator: Arc<dyn StatefulOperatorFactory>) -> Self {
+        self.steps.push(StreamStep::Stateful(operator));
         self
     }
 

@@ -1,4 +1,4 @@
-//! State that operators keep, by key.
+//! State that operators keep: by key, and as a list of rows (`list`).
 //!
 //! ```text
 //! key columns --hash--> one of 128 key groups --> the subtask that owns the group
@@ -16,12 +16,15 @@ mod groups;
 mod ipc;
 mod keyed;
 mod ledger;
+mod list;
 mod restore;
 mod snapshot;
 
 pub use groups::{KEY_GROUPS, key_group, owned_groups};
 pub(crate) use groups::{KeyEncoder, KeyRouter};
 pub use keyed::{KeyedState, Slots};
+pub use list::read_list_state;
+pub(crate) use list::{ListSnapshot, ListWriter, restore_list};
 pub use restore::read_state;
 pub(crate) use restore::{RestoredOperator, restore};
-pub(crate) use snapshot::{StateReport, StateWriter};
+pub(crate) use snapshot::{Snapshot, StateReport, StateWriter};

@@ -10,6 +10,7 @@ use sharestream_checkpoints::{CheckpointStore, Manifest, OperatorSnapshot, State
 use super::groups::KeyEncoder;
 use super::keyed::KeyedState;
 use super::ledger::Ledger;
+use super::list::NO_KEY_GROUPS;
 use super::{KEY_GROUPS, ipc, owned_groups};
 use crate::ErrorKind;
 use crate::error::{Error, Result};
@@ -50,6 +51,12 @@ pub(crate) async fn restore(
     let mut state = KeyedState::new(keys, &factory.state_fields(), owned.clone())?;
     let Some(snapshot) = restored.snapshot else { return Ok((state, Ledger::new(owned, Vec::new()))) };
     let id = factory.id();
+    if snapshot.key_groups == NO_KEY_GROUPS {
+        let context = format!(
+            "operator {id} keeps state without keys in the checkpoint and by key now: give it another id"
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, context));
+    }
     if snapshot.key_groups != KEY_GROUPS {
         let context = format!(
             "state of operator {id} has {} key groups, it must have {KEY_GROUPS}",
@@ -109,7 +116,11 @@ fn upgraded(
 }
 
 fn check_schema(stored: &Schema, state: &KeyedState, id: &str, is_upgraded: bool) -> Result<()> {
-    let wanted = state.stored_schema();
+    check_columns(stored, &state.stored_schema(), id, is_upgraded)
+}
+
+/// Checks that columns of a part are those that the operator `id` keeps now. Errors: `InvalidInput`.
+pub(super) fn check_columns(stored: &Schema, wanted: &Schema, id: &str, is_upgraded: bool) -> Result<()> {
     let same = stored.fields().len() == wanted.fields().len()
         && stored
             .fields()
@@ -131,7 +142,7 @@ fn check_schema(stored: &Schema, state: &KeyedState, id: &str, is_upgraded: bool
     let context = format!(
         "operator {id} keeps ({}) in the checkpoint and ({}) now: {hint}",
         list(stored),
-        list(&wanted)
+        list(wanted)
     );
     Err(Error::new(ErrorKind::InvalidInput, context))
 }

@@ -1,4 +1,4 @@
-//! The loop of a subtask that keeps state by key.
+//! The loop of a subtask that keeps state, by key or without.
 
 use arrow_array::RecordBatch;
 use sharestream_base::ids::CheckpointId;
@@ -10,18 +10,85 @@ use super::output::Output;
 use crate::ErrorKind;
 use crate::element::Barrier;
 use crate::error::{Error, Result};
-use crate::operator::KeyedOperator;
-use crate::state::{KeyedState, StateReport, StateWriter};
+use crate::operator::{KeyedOperator, OperatorOutput, StatefulOperator};
+use crate::state::{KeyedState, ListSnapshot, ListWriter, Snapshot, StateReport, StateWriter};
 
-type Written = (StateWriter, Result<StateReport>);
+/// An operator and what it keeps.
+pub(crate) trait Keeps: Send + 'static {
+    /// What writes it.
+    type Writer: WritesState;
+    fn process(&mut self, input: usize, rows: RecordBatch) -> Result<OperatorOutput>;
+    /// Takes out what must be written at a barrier.
+    fn take(
+        &mut self,
+        writer: &mut Self::Writer,
+        checkpoint: CheckpointId,
+    ) -> Result<<Self::Writer as WritesState>::Taken>;
+}
+
+/// Writes what was taken at a barrier.
+pub(crate) trait WritesState: Send + 'static {
+    type Taken: Send + 'static;
+    fn write(&mut self, taken: Self::Taken) -> impl Future<Output = Result<StateReport>> + Send;
+}
+
+/// State by key.
+pub(crate) struct ByKey {
+    pub(crate) operator: Box<dyn KeyedOperator>,
+    pub(crate) state: KeyedState,
+}
+
+impl Keeps for ByKey {
+    type Writer = StateWriter;
+
+    fn process(&mut self, input: usize, rows: RecordBatch) -> Result<OperatorOutput> {
+        self.operator.process(input, rows, &mut self.state)
+    }
+
+    fn take(&mut self, writer: &mut StateWriter, checkpoint: CheckpointId) -> Result<Snapshot> {
+        writer.take(checkpoint, &mut self.state)
+    }
+}
+
+impl WritesState for StateWriter {
+    type Taken = Snapshot;
+
+    fn write(&mut self, taken: Snapshot) -> impl Future<Output = Result<StateReport>> + Send {
+        StateWriter::write(self, taken)
+    }
+}
+
+/// State without keys.
+pub(crate) struct AsList {
+    pub(crate) operator: Box<dyn StatefulOperator>,
+}
+
+impl Keeps for AsList {
+    type Writer = ListWriter;
+
+    fn process(&mut self, _input: usize, rows: RecordBatch) -> Result<OperatorOutput> {
+        self.operator.process(rows)
+    }
+
+    fn take(&mut self, writer: &mut ListWriter, checkpoint: CheckpointId) -> Result<ListSnapshot> {
+        writer.take(checkpoint, &self.operator.snapshot()?)
+    }
+}
+
+impl WritesState for ListWriter {
+    type Taken = ListSnapshot;
+
+    fn write(&mut self, taken: ListSnapshot) -> impl Future<Output = Result<StateReport>> + Send {
+        ListWriter::write(self, taken)
+    }
+}
 
 /// A subtask that keeps state, and what it needs.
-pub(crate) struct KeyedTask {
+pub(crate) struct StateTask<K: Keeps> {
     context: TaskContext,
     spawner: Spawner,
-    operator: Box<dyn KeyedOperator>,
-    state: KeyedState,
-    writing: Writing,
+    keeps: K,
+    writing: Writing<K::Writer>,
     inputs: Inputs,
     output: Output,
     /// Rows that were dropped since the last barrier.
@@ -29,11 +96,11 @@ pub(crate) struct KeyedTask {
 }
 
 /// Who holds the writer.
-enum Writing {
-    Idle(Box<StateWriter>),
+enum Writing<W> {
+    Idle(Box<W>),
     /// The state of a barrier is being written, while rows behind it are processed.
     Busy {
-        task: OwnedTask<Written>,
+        task: OwnedTask<(W, Result<StateReport>)>,
         checkpoint: CheckpointId,
         filtered_count: u64,
     },
@@ -41,24 +108,22 @@ enum Writing {
     Lost,
 }
 
-impl KeyedTask {
+impl<K: Keeps> StateTask<K> {
     pub(crate) fn new(
         context: TaskContext,
         spawner: Spawner,
-        operator: Box<dyn KeyedOperator>,
-        state: KeyedState,
-        writer: StateWriter,
+        (keeps, writer): (K, K::Writer),
         inputs: Inputs,
         output: Output,
     ) -> Self {
         let writing = Writing::Idle(Box::new(writer));
-        KeyedTask { context, spawner, operator, state, writing, inputs, output, filtered_count: 0 }
+        StateTask { context, spawner, keeps, writing, inputs, output, filtered_count: 0 }
     }
 
     pub(crate) async fn run(mut self) {
         let context = self.context.clone();
         if let Err(interrupt) = context.guard(self.work()).await {
-            tracing::debug!(task = context.name, ?interrupt, "keyed task is winding down");
+            tracing::debug!(task = context.name, ?interrupt, "task with state is winding down");
         }
     }
 
@@ -87,7 +152,7 @@ impl KeyedTask {
 
     async fn process(&mut self, input: usize, rows: RecordBatch) -> Result<(), Interrupt> {
         let row_count = rows.num_rows();
-        let output = self.operator.process(input, rows, &mut self.state)?;
+        let output = self.keeps.process(input, rows)?;
         let kept_count = output.rows.as_ref().map_or(0, RecordBatch::num_rows);
         let rejected_count = output.rejected.as_ref().map_or(0, RecordBatch::num_rows);
         self.filtered_count += row_count.saturating_sub(kept_count + rejected_count) as u64;
@@ -108,10 +173,10 @@ impl KeyedTask {
             let context = format!("barrier {checkpoint} came before the state of the one before was written");
             return Err(Error::new(ErrorKind::Bug, context).into());
         };
-        let snapshot = writer.take(checkpoint, &mut self.state)?;
+        let taken = self.keeps.take(&mut writer, checkpoint)?;
         let name = format!("{}-state-{checkpoint}", self.context.name);
         let task = OwnedTask::spawn(&self.spawner, name, TaskKind::Job, async move {
-            let report = writer.write(snapshot).await;
+            let report = writer.write(taken).await;
             (*writer, report)
         });
         let filtered_count = std::mem::take(&mut self.filtered_count);
@@ -121,7 +186,7 @@ impl KeyedTask {
 }
 
 /// Waits until the state of a barrier is written; for ever when none is being written. Cancel safe.
-async fn written(writing: &mut Writing) -> Result<(CheckpointId, OperatorReport)> {
+async fn written<W: WritesState>(writing: &mut Writing<W>) -> Result<(CheckpointId, OperatorReport)> {
     let Writing::Busy { task, checkpoint, filtered_count } = writing else {
         return std::future::pending().await;
     };

@@ -10,6 +10,7 @@ mod exactly_once;
 mod failures;
 mod fixtures;
 mod graph;
+mod list_state;
 mod observed;
 mod pipelining;
 mod planted_bugs;
