@@ -1,4 +1,5 @@
-//! End-to-end latency: from the producer's call to the read-committed reader behind the job.
+//! End-to-end latency: from the producer's call to the read-committed reader behind the job. The job runs elsewhere, or,
+//! with `--embedded`, it and an embedded broker run in processes of their own.
 
 use std::time::Duration;
 
@@ -9,13 +10,15 @@ use serde_json::json;
 use sharestream_base::ids::{Offset, PartitionIndex};
 use sharestream_base::{CancellationToken, Clock, Env, Instant, OwnedTask, TaskKind, TaskSet};
 use sharestream_client::{
-    Client, Isolation, OffsetSpec, PartitionReader, Producer, WriterConfig, committed_records,
+    Client, ClientConfig, Isolation, OffsetSpec, PartitionReader, Producer, WriterConfig, committed_records,
 };
+use sharestream_kafka::AckModeChoice;
 
-use crate::Brokers;
+use crate::place::Place;
+use crate::process::Process;
+use crate::report::{median, milliseconds};
+use crate::worker::WorkerSpec;
 
-/// Records are sent in so many groups a second.
-const TICKS_PER_SECOND: u64 = 200;
 /// Longest wait of a reader for records.
 const FETCH_WAIT: Duration = Duration::from_millis(500);
 const FETCH_BYTES: i32 = 1 << 20;
@@ -23,49 +26,125 @@ const FETCH_BYTES: i32 = 1 << 20;
 const LATE_MAX: Duration = Duration::from_secs(60);
 /// Length of a value: about that of a flight.
 const VALUE_BYTES: usize = 100;
+/// Partitions of the topics of `--embedded`.
+const PARTITIONS: i32 = 8;
+/// Keys of the records.
+const KEYS: u64 = 64;
 
 /// `latency`.
 #[derive(Args)]
 pub(crate) struct LatencyArgs {
-    #[command(flatten)]
-    brokers: Brokers,
+    /// Bootstrap brokers
+    #[arg(
+        long,
+        value_name = "HOST:PORT,...",
+        required_unless_present = "embedded",
+        conflicts_with = "embedded"
+    )]
+    brokers: Option<String>,
     /// Topic that the job reads
-    #[arg(long)]
-    input: String,
+    #[arg(long, required_unless_present = "embedded")]
+    input: Option<String>,
     /// Topic that the job writes
+    #[arg(long, required_unless_present = "embedded")]
+    output: Option<String>,
+    /// Start an embedded broker and a job that copies records, each in a process of its own
     #[arg(long)]
-    output: String,
+    embedded: bool,
+    /// Acknowledgement mode of the job of --embedded
+    #[arg(long, default_value = "transactional", value_parser = crate::mode)]
+    mode: AckModeChoice,
+    /// Longest time between two of its checkpoints, milliseconds
+    #[arg(long, default_value = "20", value_parser = milliseconds)]
+    interval: Duration,
     /// Records a second
     #[arg(long, default_value_t = 1_000)]
     rate: u64,
+    /// Groups in which the records of a second are sent
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    ticks: u64,
     /// Seconds that are not counted
     #[arg(long, default_value_t = 10)]
     warm_up: u64,
     /// Seconds that are counted
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    /// How often all of it is done; the medians are reported
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+}
+
+/// What is measured, and where.
+struct Scene {
+    env: Env,
+    brokers: String,
+    input: String,
+    output: String,
 }
 
 /// Measures and prints.
 pub(crate) async fn run(env: Env, args: LatencyArgs) -> anyhow::Result<()> {
-    let client = args.brokers.connect(&env).await?;
+    if let (Some(brokers), Some(input), Some(output)) = (&args.brokers, &args.input, &args.output) {
+        let (brokers, input, output) = (brokers.clone(), input.clone(), output.clone());
+        return measure(&Scene { env, brokers, input, output }, &args).await;
+    }
+    let place = Place::open(&env, None).await?;
+    let [name, input, output] = ["latency", "latency-in", "latency-out"].map(|what| place.named(what));
+    place.topic(&input, PARTITIONS).await?;
+    place.topic(&output, PARTITIONS).await?;
+    let mut spec = WorkerSpec::new(&place.brokers, &name, &input, &output);
+    (spec.mode, spec.interval) = (args.mode, args.interval);
+    let mut worker = Process::start(&env, "the job", &spec.arguments()?)?;
+    worker.wait_for("started").await?;
+    measure(&Scene { env, brokers: place.brokers.clone(), input, output }, &args).await?;
+    let ended = worker.drain().await?;
+    anyhow::ensure!(ended.success(), "the job ended with {ended}");
+    place.close().await
+}
+
+async fn measure(scene: &Scene, args: &LatencyArgs) -> anyhow::Result<()> {
+    let mut rounds = Vec::new();
+    for _ in 0..args.rounds {
+        rounds.push(round(scene, args).await?);
+    }
+    let ms = |micros: u64| micros as f64 / 1_000.0;
+    let of = |value: &dyn Fn(&Histogram<u64>) -> u64| median(rounds.iter().map(value).map(ms).collect());
+    let report = json!({
+        "name": "latency", "embedded": args.embedded, "mode": args.embedded.then_some(args.mode), "rate": args.rate,
+        "ticks": args.ticks, "rounds": args.rounds, "records": rounds.iter().map(Histogram::len).sum::<u64>(),
+        "p50_ms": of(&|all| all.value_at_quantile(0.5)), "p99_ms": of(&|all| all.value_at_quantile(0.99)),
+        "max_ms": of(&|all| all.max()),
+        "p99_ms_of_rounds": rounds.iter().map(|all| ms(all.value_at_quantile(0.99))).collect::<Vec<_>>(),
+    });
+    println!("{report}");
+    Ok(())
+}
+
+/// Sends, reads, and gives the times in microseconds.
+async fn round(scene: &Scene, args: &LatencyArgs) -> anyhow::Result<Histogram<u64>> {
+    let env = &scene.env;
     let start = env.clock.now();
-    let ends = client.admin().list_offsets(&args.output, &[], OffsetSpec::Latest).await?;
-    let total = args.rate * (args.warm_up + args.seconds);
+    let client = connect(env, &scene.brokers).await?;
+    let ends = client.admin().list_offsets(&scene.output, &[], OffsetSpec::Latest).await?;
     let mut readers = TaskSet::new(&env.spawner, CancellationToken::new());
     let stop = readers.token().clone();
     for (partition, end) in ends {
         let reader = Reader {
-            client: args.brokers.connect(&env).await?,
-            topic: args.output.clone(),
+            client: connect(env, &scene.brokers).await?,
+            topic: scene.output.clone(),
             partition,
             start,
         };
         let stop = stop.clone();
         readers.spawn("reader", TaskKind::Job, async move { reader.run(end.0, stop).await });
     }
-    let counts = (args.rate, args.rate * args.warm_up, total);
-    let sent = send(env.clock.clone(), args.brokers.connect(&env).await?, args.input, counts, start);
+    let pace = Pace {
+        rate: args.rate,
+        ticks: args.ticks,
+        warm_up: args.rate * args.warm_up,
+        total: args.rate * (args.warm_up + args.seconds),
+    };
+    let sent = send(env.clock.clone(), connect(env, &scene.brokers).await?, scene.input.clone(), pace, start);
     let mut sender = OwnedTask::spawn(&env.spawner, "sender", TaskKind::Job, sent);
     sender.join().await?.context("the sender was stopped")??;
     // What is on its way arrives, or is late.
@@ -76,41 +155,45 @@ pub(crate) async fn run(env: Env, args: LatencyArgs) -> anyhow::Result<()> {
         all.add(exit.result?.context("a reader was stopped")??)?;
     }
     let expected = args.rate * args.seconds;
-    let ms = |quantile: f64| all.value_at_quantile(quantile) as f64 / 1_000.0;
-    let report = json!({
-        "name": "latency", "rate": args.rate, "expected": expected, "records": all.len(),
-        "p50_ms": ms(0.5), "p99_ms": ms(0.99), "max_ms": all.max() as f64 / 1_000.0,
-    });
-    println!("{report}");
     anyhow::ensure!(all.len() == expected, "{} of {expected} records arrived: does the job run?", all.len());
-    Ok(())
+    Ok(all)
+}
+
+async fn connect(env: &Env, brokers: &str) -> anyhow::Result<Client> {
+    Ok(Client::connect(env.clone(), ClientConfig::with_bootstrap(brokers)?).await?)
 }
 
 fn histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_max(u64::try_from(LATE_MAX.as_micros())?, 3)?)
 }
 
+/// How records are sent.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Records a second.
+    rate: u64,
+    /// Groups a second.
+    ticks: u64,
+    /// Records that are not counted.
+    warm_up: u64,
+    total: u64,
+}
+
 /// Sends records that carry the moment at which they were made.
-async fn send(
-    clock: Clock,
-    client: Client,
-    topic: String,
-    (rate, warm_up, total): (u64, u64, u64),
-    start: Instant,
-) -> anyhow::Result<()> {
+async fn send(clock: Clock, client: Client, topic: String, pace: Pace, start: Instant) -> anyhow::Result<()> {
     let mut producer = Producer::connect(client, WriterConfig::default()).await?;
     let (mut sent, mut tick) = (0, 0);
     let begin = clock.now();
-    while sent < total {
+    while sent < pace.total {
         tick += 1;
-        clock.sleep_until(begin + Duration::from_micros(tick * 1_000_000 / TICKS_PER_SECOND)).await;
-        let due = (rate * tick / TICKS_PER_SECOND).min(total);
+        clock.sleep_until(begin + Duration::from_micros(tick * 1_000_000 / pace.ticks)).await;
+        let due = (pace.rate * tick / pace.ticks).min(pace.total);
         while sent < due {
             // Those of the warm-up carry no moment and so are not counted.
             let made = clock.now().duration_since(start).as_micros();
-            let made = if sent < warm_up { "-".to_owned() } else { made.to_string() };
+            let made = if sent < pace.warm_up { "-".to_owned() } else { made.to_string() };
             let value = format!("{made},{}", "x".repeat(VALUE_BYTES));
-            let key = (sent % 64).to_string();
+            let key = (sent % KEYS).to_string();
             producer.send(&topic, Some(key.as_bytes()), Some(value.as_bytes()), &[]).await?;
             sent += 1;
         }

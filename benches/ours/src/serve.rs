@@ -3,9 +3,11 @@
 
 use anyhow::Context;
 use clap::Args;
-use sharestream_base::{Env, HostPort};
+use sharestream_base::{CancellationToken, Env, HostPort};
 use sharestream_broker::{Broker, BrokerConfig};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::worker::parent_gone;
 
 /// `broker`.
 #[derive(Args)]
@@ -16,6 +18,9 @@ pub(crate) struct ServeArgs {
     /// Nodes in this process
     #[arg(long, default_value_t = 1)]
     nodes: u16,
+    /// End when standard input ends (the parent is gone)
+    #[arg(long, hide = true)]
+    with_parent: bool,
 }
 
 /// Serves until SIGTERM or Ctrl-C; the first line says where.
@@ -26,7 +31,14 @@ pub(crate) async fn run(env: Env, args: ServeArgs) -> anyhow::Result<()> {
     let config = BrokerConfig { host, port, ..BrokerConfig::default() };
     let broker = Broker::builder(env).config(config).nodes(args.nodes).start().await?;
     println!("{}", serde_json::json!({ "event": "listening", "bootstrap": broker.bootstrap() }));
+    let (parent, _watch) = if args.with_parent {
+        let (token, watch) = parent_gone();
+        (token, Some(watch))
+    } else {
+        (CancellationToken::new(), None)
+    };
     tokio::select! {
+        () = parent.cancelled() => {}
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
     }

@@ -25,6 +25,10 @@ pub struct JobOptions {
     /// A barrier is sent when the lock window of a partition is filled to this part. Default 0.4; above 0, at
     /// most 1. Since 0.1.
     pub window_fill_threshold: f64,
+    /// Epochs that may be open at once. 2: the next one is written while one commits, each under a transactional id of
+    /// its own. 1: it is written once the one before is committed, which shows what the second one wins (the bench
+    /// `pipeline`) and is of no other use. Default 2; 1 or 2. Since 0.2.
+    pub epochs_open_max: usize,
     /// Rows that one channel between two tasks holds; a fuller channel makes the sender wait. One larger batch
     /// passes an empty channel. Default 16,384; at least 1. Since 0.1.
     pub channel_rows_max: usize,
@@ -62,6 +66,7 @@ impl Default for JobOptions {
             epoch_rows_max: 20_000,
             epoch_bytes_max: 32 << 20,
             window_fill_threshold: 0.4,
+            epochs_open_max: 2,
             channel_rows_max: 16_384,
             channel_bytes_max: 8 << 20,
             barrier_alignment_timeout: Duration::from_secs(60),
@@ -98,6 +103,8 @@ setters! {
     with_epoch_bytes_max(epoch_bytes_max: u64),
     /// Sets [`JobOptions::window_fill_threshold`].
     with_window_fill_threshold(window_fill_threshold: f64),
+    /// Sets [`JobOptions::epochs_open_max`].
+    with_epochs_open_max(epochs_open_max: usize),
     /// Sets [`JobOptions::channel_rows_max`].
     with_channel_rows_max(channel_rows_max: usize),
     /// Sets [`JobOptions::channel_bytes_max`].
@@ -185,6 +192,9 @@ impl JobOptions {
             ),
         );
         check(
+            (1..=2).contains(&self.epochs_open_max),
+            format!("epochs_open_max is {}, it must be 1 or 2", self.epochs_open_max),
+        );
             self.goal() <= LATENCY_GOAL_MAX,
             format!("latency_goal is {:?}, it must be at most {LATENCY_GOAL_MAX:?}", self.goal()),
         );
@@ -238,6 +248,7 @@ mod tests {
             .with_checkpoint_interval(Duration::ZERO)
             .with_epoch_rows_max(0)
             .with_window_fill_threshold(f64::NAN)
+            .with_epochs_open_max(3)
             .with_recovery_deadline(Duration::from_secs(1))
             .with_close_deadline(Duration::from_secs(31));
         let error = options.validate().unwrap_err();
@@ -246,12 +257,14 @@ mod tests {
             "checkpoint_interval",
             "epoch_rows_max",
             "window_fill_threshold",
+            "epochs_open_max",
             "recovery_deadline",
             "close_deadline",
         ] {
             assert!(error.context().contains(name), "{name} is missing in: {error}");
         }
-        assert_eq!(options.faults().len(), 6, "the goal follows the interval");
+        assert_eq!(options.faults().len(), 7, "the goal follows the interval");
+        assert_eq!(JobOptions::default().with_epochs_open_max(0).faults().len(), 1);
     }
 
     #[test]

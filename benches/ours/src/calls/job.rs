@@ -11,7 +11,7 @@ use sharestream_core::{JobBuilder, JobControl, JobId, JobOptions, JobReport};
 use sharestream_kafka::formats::{Format, OutputFormat};
 use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig};
 
-use super::world::World;
+use crate::world::World;
 
 /// What a run is.
 #[derive(Clone, Copy)]

@@ -8,9 +8,6 @@ mod group;
 mod job;
 mod rate;
 mod skew;
-mod world;
-
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use sharestream_base::Env;
@@ -36,16 +33,4 @@ pub(crate) async fn run(env: Env, args: CallsArgs) -> anyhow::Result<()> {
         What::Rate(args) => rate::run(env, args).await,
         What::Skew(args) => skew::run(env, args).await,
     }
-}
-
-/// The middle one; zero of none.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// `1ms` as the command line has it.
-fn milliseconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse::<f64>().map_err(|_| format!("'{text}' is no number of milliseconds"))?;
-    Duration::try_from_secs_f64(number / 1e3).map_err(|error| error.to_string())
 }

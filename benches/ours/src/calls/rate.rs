@@ -9,8 +9,8 @@ use sharestream_base::Env;
 use sharestream_core::BoundBy;
 
 use super::job::{Run, Running};
-use super::world::{Spread, World};
-use super::{median, milliseconds};
+use crate::report::{median, milliseconds};
+use crate::world::{Spread, World};
 
 /// `calls rate`.
 #[derive(Args)]
@@ -56,13 +56,15 @@ struct Measured {
 
 /// So long after the first commit the clock starts.
 const WARM_UP: Duration = Duration::from_millis(700);
+/// Length of a value.
+const VALUE_BYTES: usize = 16;
 /// Between two looks at the status.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Measures and prints.
 pub(super) async fn run(env: Env, args: RateArgs) -> anyhow::Result<()> {
-    let mut world = World::start(env).await?;
-    world.topic("numbers", args.partitions, args.records, Spread::Even).await?;
+    let mut world = World::start(env, None).await?;
+    world.topic("numbers", args.partitions, args.records, VALUE_BYTES, Spread::Even).await?;
     for concurrency in &args.concurrency {
         // Each cell has the job's own rate beside it, taken in the same round: the machine has other users.
         let mut cells: BTreeMap<Duration, Vec<(Measured, f64)>> = BTreeMap::new();

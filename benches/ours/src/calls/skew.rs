@@ -6,9 +6,10 @@ use clap::Args;
 use serde_json::json;
 use sharestream_base::Env;
 
+use super::group;
 use super::job::{Run, Running};
-use super::world::{Spread, World};
-use super::{group, median, milliseconds};
+use crate::report::{median, milliseconds};
+use crate::world::{Spread, World};
 
 /// `calls skew`.
 #[derive(Args)]
@@ -34,20 +35,22 @@ pub(crate) struct SkewArgs {
     rounds: usize,
 }
 
+/// Length of a value.
+const VALUE_BYTES: usize = 16;
 /// Between two looks at the status.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Measures and prints.
 pub(super) async fn run(env: Env, args: SkewArgs) -> anyhow::Result<()> {
-    let mut world = World::start(env).await?;
+    let mut world = World::start(env, None).await?;
     // A loop of one record at a time would need hours for all of them.
     let few =
         args.records / u64::try_from(args.concurrency)?.max(1) * u64::from(args.partitions.unsigned_abs());
     for (spread, of_all, of_few) in
         [(Spread::Even, "even", "even-few"), (Spread::Skewed, "skewed", "skewed-few")]
     {
-        world.topic(of_all, args.partitions, args.records, spread).await?;
-        world.topic(of_few, args.partitions, few, spread).await?;
+        world.topic(of_all, args.partitions, args.records, VALUE_BYTES, spread).await?;
+        world.topic(of_few, args.partitions, few, VALUE_BYTES, spread).await?;
     }
     let per_partition = args.concurrency / usize::try_from(args.partitions)?;
     let mut times: [[Vec<f64>; 2]; 3] = Default::default();

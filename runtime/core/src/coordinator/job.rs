@@ -100,7 +100,7 @@ impl Coordinator {
         control.set_state(JobState::Running);
         Ok(Coordinator {
             seat: Seat::new(protocol),
-            line: EpochLine::new(first),
+            line: EpochLine::new(first, options.epochs_open_max),
             controller: Controller::new(Limits::from(&options)),
             stage: Stage::Running,
             drain_deadline: None,

@@ -6,7 +6,8 @@
 //!
 //! Rules, checked by the tests: at most two epochs are in the hands of the protocol (their transactional ids
 //! alternate), so n+1 is opened only after the commit of n-1; n+1 is opened before the commit of n starts; commits
-//! are in order; a barrier is sent only for an open epoch. Pure.
+//! are in order; a barrier is sent only for an open epoch. A job that is told to have one epoch open at a time opens
+//! n+1 after the commit of n. Pure.
 
 use std::collections::VecDeque;
 
@@ -64,14 +65,14 @@ pub(crate) struct TransitionError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EpochLine {
     epochs: VecDeque<(CheckpointId, Phase)>,
+    /// Epochs that the protocol may have open at once: 1 or 2.
+    open_max: usize,
 }
 
-/// Epochs that the protocol can have open at once.
-const OPEN_MAX: usize = 2;
-
 impl EpochLine {
-    pub(crate) fn new(first: CheckpointId) -> Self {
-        EpochLine { epochs: VecDeque::from([(first, Phase::Unopened)]) }
+    /// `open_max`: as [`JobOptions::epochs_open_max`](crate::JobOptions::epochs_open_max).
+    pub(crate) fn new(first: CheckpointId, open_max: usize) -> Self {
+        EpochLine { epochs: VecDeque::from([(first, Phase::Unopened)]), open_max }
     }
 
     /// The next thing to ask of the protocol when it is free. Opening comes first: it is quick, and sinks wait for
@@ -82,7 +83,7 @@ impl EpochLine {
             return None;
         }
         if let Some((checkpoint, Phase::Unopened)) = self.epochs.back().copied()
-            && self.epochs.len() <= OPEN_MAX
+            && self.epochs.len() <= self.open_max
         {
             return Some(Work::Open(checkpoint));
         }
@@ -141,7 +142,7 @@ impl EpochLine {
         let is_front = index == 0;
         use EpochEvent as E;
         let next = match (phase, event) {
-            (Phase::Unopened, E::OpenStarted) if self.epochs.len() <= OPEN_MAX => Phase::Opening,
+            (Phase::Unopened, E::OpenStarted) if self.epochs.len() <= self.open_max => Phase::Opening,
             (Phase::Opening, E::Opened) => Phase::Open,
             (Phase::Open, E::BarrierSent) => {
                 self.epochs.push_back((checkpoint.next(), Phase::Unopened));
@@ -225,7 +226,8 @@ mod tests {
     ];
 
     fn line(epochs: &[(u64, Phase)]) -> EpochLine {
-        EpochLine { epochs: epochs.iter().map(|(id, phase)| (CheckpointId(*id), *phase)).collect() }
+        let epochs = epochs.iter().map(|(id, phase)| (CheckpointId(*id), *phase)).collect();
+        EpochLine { epochs, open_max: 2 }
     }
 
     #[test]
@@ -282,11 +284,39 @@ mod tests {
         }
     }
 
+    #[test]
+    fn with_one_epoch_at_a_time_the_next_is_opened_after_the_commit() {
+        use Phase::{Closing, Committing, Open, Opening, Sealed, Unopened};
+        let open = |id| Some(Work::Open(CheckpointId(id)));
+        let settle = |id| Some(Work::Settle(CheckpointId(id)));
+        type Case<'a> = (&'a [(u64, Phase)], Option<Work>, Option<u64>);
+        let table: &[Case<'_>] = &[
+            (&[(1, Unopened)], open(1), None),
+            (&[(1, Opening)], None, None),
+            (&[(1, Open)], None, Some(1)),
+            (&[(1, Closing), (2, Unopened)], None, None),
+            (&[(1, Sealed), (2, Unopened)], settle(1), None),
+            (&[(1, Committing), (2, Unopened)], None, None),
+            (&[(2, Unopened)], open(2), None),
+            (&[(2, Sealed)], settle(2), None),
+        ];
+        for (epochs, work, target) in table {
+            let mut line = EpochLine { open_max: 1, ..line(epochs) };
+            assert_eq!(line.next_work(), *work, "{epochs:?}");
+            assert_eq!(line.barrier_target(), target.map(CheckpointId), "{epochs:?}");
+            let refused = line.apply(CheckpointId(2), EpochEvent::OpenStarted).is_err();
+            assert_eq!(refused, *work != open(2), "{epochs:?}");
+        }
+    }
+
     proptest! {
         /// Any order of events that are accepted keeps the rules of the module.
         #[test]
-        fn rules_hold_on_every_path(choices in proptest::collection::vec((0u64..4, 0usize..7), 0..400)) {
-            let mut line = EpochLine::new(CheckpointId(1));
+        fn rules_hold_on_every_path(
+            open_max in 1usize..3,
+            choices in proptest::collection::vec((0u64..4, 0usize..7), 0..400),
+        ) {
+            let mut line = EpochLine::new(CheckpointId(1), open_max);
             let mut settled = 0;
             let mut opened = 0;
             for (ahead, event) in choices {
@@ -302,13 +332,13 @@ mod tests {
                     }
                     EpochEvent::OpenStarted => {
                         prop_assert_eq!(checkpoint.0, opened + 1, "in order");
-                        prop_assert!(checkpoint.0 <= settled + 2, "n+1 only after the commit of n-1");
+                        prop_assert!(checkpoint.0 <= settled + open_max as u64, "only after an earlier commit");
                         opened += 1;
                     }
                     EpochEvent::Opened | EpochEvent::BarrierSent | EpochEvent::LastBarrierSent
                     | EpochEvent::Sealed | EpochEvent::CommitStarted => {}
                 }
-                prop_assert!(line.in_protocol().count() <= OPEN_MAX);
+                prop_assert!(line.in_protocol().count() <= open_max);
             }
         }
     }

@@ -35,6 +35,28 @@ async fn the_next_epoch_is_filled_while_a_commit_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn with_one_epoch_at_a_time_the_next_waits_for_the_commit() {
+    let mut setup = Setup::new(2, 1_000);
+    setup.options = setup.options.with_epochs_open_max(1);
+    setup.gate.close();
+    let control = JobControl::new();
+    let run = setup.job().run(setup.env.clone(), control.clone());
+    let observe = async {
+        setup.env.clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(setup.broker.commit_count(), 0);
+        assert_eq!(setup.broker.open_count(), 1);
+        assert!(setup.broker.written_count(CheckpointId(1)) > 0);
+        assert_eq!(setup.broker.written_count(CheckpointId(2)), 0);
+        setup.gate.open();
+        setup.drain_when_done(&control).await;
+    };
+    let (report, ()) = tokio::join!(run, observe);
+    report.unwrap();
+    assert!(setup.broker.all_decided());
+    setup.broker.assert_exactly_once();
+}
+
+#[tokio::test(start_paused = true)]
 async fn full_channels_hold_the_source_while_no_epoch_is_open() {
     let mut setup = Setup::new(1, 5_000);
     setup.options = setup.options.with_channel_rows_max(50);

@@ -1,4 +1,4 @@
-//! An embedded broker in this process, and topics with records.
+//! An embedded broker in this process, or brokers that are there; and topics with records.
 
 use sharestream_base::Env;
 use sharestream_base::ids::PartitionIndex;
@@ -6,45 +6,63 @@ use sharestream_broker::{Broker, RunningBroker};
 use sharestream_client::{Client, ClientConfig, NewTopic, Producer, WriterConfig};
 
 /// Where the records are.
-pub(super) struct World {
-    pub(super) env: Env,
-    pub(super) client: Client,
-    broker: RunningBroker,
+pub(crate) struct World {
+    pub(crate) env: Env,
+    pub(crate) client: Client,
+    bootstrap: String,
+    /// `None`: it was there before.
+    broker: Option<RunningBroker>,
+    /// In every name: brokers that are there may be used again.
+    mark: u64,
     /// Runs so far: each has a group, a job name and an output topic of its own.
     runs: u32,
 }
 
 /// How records are spread.
 #[derive(Clone, Copy)]
-pub(super) enum Spread {
+pub(crate) enum Spread {
     Even,
     /// Four of five are in the first partition.
     Skewed,
 }
 
 impl World {
-    pub(super) async fn start(env: Env) -> anyhow::Result<World> {
-        let broker = Broker::builder(env.clone()).start().await?;
-        let client = Client::connect(env.clone(), ClientConfig::with_bootstrap(&broker.bootstrap())?).await?;
-        Ok(World { env, client, broker, runs: 0 })
+    /// Connects to `brokers`; without them starts one.
+    pub(crate) async fn start(env: Env, brokers: Option<&str>) -> anyhow::Result<World> {
+        let (bootstrap, broker) = match brokers {
+            Some(brokers) => (brokers.to_owned(), None),
+            None => {
+                let broker = Broker::builder(env.clone()).start().await?;
+                (broker.bootstrap(), Some(broker))
+            }
+        };
+        let client = Client::connect(env.clone(), ClientConfig::with_bootstrap(&bootstrap)?).await?;
+        let mark = env.rng.next_u64() & 0xff_ffff;
+        Ok(World { env, client, bootstrap, broker, mark, runs: 0 })
     }
 
-    pub(super) fn bootstrap(&self) -> String {
-        self.broker.bootstrap()
+    pub(crate) fn bootstrap(&self) -> String {
+        self.bootstrap.clone()
+    }
+
+    /// True when the broker is in this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.broker.is_some()
     }
 
     /// A name that no run had before.
-    pub(super) fn fresh_name(&mut self, what: &str) -> String {
+    pub(crate) fn fresh_name(&mut self, what: &str) -> String {
         self.runs += 1;
-        format!("{what}-{}", self.runs)
+        format!("bench-{:06x}-{what}-{}", self.mark, self.runs)
     }
 
-    /// A topic with `records` records of sixteen bytes.
-    pub(super) async fn topic(
+    /// A topic with `records` records of `value_bytes` bytes.
+    pub(crate) async fn topic(
         &self,
         name: &str,
         partitions: i32,
         records: u64,
+        value_bytes: usize,
         spread: Spread,
     ) -> anyhow::Result<()> {
         self.client.admin().create_topic(NewTopic::new(name, partitions)).await?;
@@ -59,7 +77,7 @@ impl World {
                 Spread::Skewed if number % 5 < 4 => 0,
                 Spread::Skewed => even % (partitions - 1) + 1,
             };
-            let value = format!("record {number:09}");
+            let value = format!("{number:0>value_bytes$}");
             let writer = producer.writer();
             writer.append(name, PartitionIndex(partition), now_ms, None, Some(value.as_bytes()), &[]).await?;
         }
@@ -67,7 +85,9 @@ impl World {
         Ok(())
     }
 
-    pub(super) async fn end(self) {
-        self.broker.shutdown().await;
+    pub(crate) async fn end(self) {
+        if let Some(broker) = self.broker {
+            broker.shutdown().await;
+        }
     }
 }
