@@ -195,6 +195,7 @@ impl JobOptions {
             (1..=2).contains(&self.epochs_open_max),
             format!("epochs_open_max is {}, it must be 1 or 2", self.epochs_open_max),
         );
+        check(
             self.goal() <= LATENCY_GOAL_MAX,
             format!("latency_goal is {:?}, it must be at most {LATENCY_GOAL_MAX:?}", self.goal()),
         );
