@@ -56,10 +56,15 @@ pub(crate) fn kafka_config(
     config.group_configs.clone_from(&job.source.group_config);
     config.format = job.source.format.clone();
     config.dead_letter_topic.clone_from(&job.dead_letter_topic);
+    config.parking_topic = job.parking_topic().cloned();
     config.decode_policy = job.errors.decode;
     config.transform_policy = job.errors.transform;
     config.call_policy = job.errors.call;
     config.delivery_limit_policy = job.errors.delivery_limit;
+    config.too_large_policy = job.errors.too_large;
+    if let Some(bytes) = job.source.record_bytes_max {
+        config.record_bytes_max = bytes;
+    }
     config.mode = match job.ack_mode {
         AckModeSetting::Auto => AckModeChoice::Auto,
         AckModeSetting::Transactional => AckModeChoice::Transactional,

@@ -279,7 +279,8 @@ fn each_kind_of_error_has_its_policy_and_is_counted() {
     let world = World::with(&both);
     let report = world.broker.text(&["run", &world.job, "--until-caught-up", "--json"], "");
     let last: Value = serde_json::from_str(report.lines().last().unwrap()).unwrap();
-    let counts = serde_json::json!({ "decode": 2, "transform": 1, "call": 0, "delivery_limit": 0 });
+    let counts =
+        serde_json::json!({ "decode": 2, "transform": 1, "call": 0, "delivery_limit": 0, "too_large": 0 });
     assert_eq!(
         (&last["status"]["rejected"], &last["status"]["dead_letters"]),
         (&counts, &1.into()),

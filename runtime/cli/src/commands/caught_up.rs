@@ -9,6 +9,7 @@ use sharestream_client::{Client, OffsetSpec};
 use sharestream_core::{JobControl, JobState};
 
 use crate::group_offsets;
+use crate::job_file::JobFile;
 
 /// Pause between two looks at the group's start offsets; each costs the brokers a read for every partition.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -20,12 +21,16 @@ pub(crate) struct CaughtUp {
     topics: Vec<String>,
     /// First and end offset by partition.
     bounds: BTreeMap<(String, PartitionIndex), (Offset, Offset)>,
+    /// What is parked meanwhile is to be processed as well.
+    parking: Option<String>,
     record_count: u64,
 }
 
 impl CaughtUp {
     /// Takes the present ends of the topics as the goal.
-    pub(crate) async fn from_here(client: Client, group: &str, topics: &[String]) -> anyhow::Result<Self> {
+    pub(crate) async fn from_here(client: Client, job: &JobFile) -> anyhow::Result<Self> {
+        let (group, topics) = (&job.source.group, &job.source.topics);
+        let parking = job.parking_topic().cloned();
         let admin = client.admin();
         let mut bounds = BTreeMap::new();
         for topic in topics {
@@ -36,8 +41,8 @@ impl CaughtUp {
                 bounds.insert((topic.clone(), partition), (first, end));
             }
         }
-        let mut watch =
-            CaughtUp { client, group: group.to_owned(), topics: topics.to_vec(), bounds, record_count: 0 };
+        let (group, topics) = (group.clone(), topics.clone());
+        let mut watch = CaughtUp { client, group, topics, bounds, parking, record_count: 0 };
         let starts = watch.start_offsets().await?;
         watch.record_count = watch.left(&starts);
         Ok(watch)
@@ -54,11 +59,29 @@ impl CaughtUp {
             // Before the job runs, the group may not have a start offset: an empty topic would look done.
             let is_running =
                 matches!(control.status().borrow().state, JobState::Running | JobState::Draining);
-            if is_running && self.left(&self.start_offsets().await?) == 0 {
+            if is_running
+                && self.left(&self.start_offsets().await?) == 0
+                && !self.is_something_parked().await?
+            {
                 return Ok(());
             }
             clock.sleep(LOOK_INTERVAL).await;
         }
+    }
+
+    /// Asked when the sources are done: what they parked is committed then.
+    async fn is_something_parked(&self) -> anyhow::Result<bool> {
+        let Some(topic) = &self.parking else { return Ok(false) };
+        let ends = self.client.admin().list_offsets(topic, &[], OffsetSpec::Latest).await?;
+        let described =
+            group_offsets::of_group(&self.client, &self.group, std::slice::from_ref(topic)).await?;
+        let is_done = |partition: PartitionIndex, end: Offset| {
+            let mut offsets = described.iter().filter(|offset| offset.partition == partition);
+            end == Offset(0)
+                || offsets
+                    .any(|offset| offset.lag == Some(0) || offset.start_offset.is_some_and(|at| at >= end))
+        };
+        Ok(!ends.into_iter().all(|(partition, end)| is_done(partition, end)))
     }
 
     fn left(&self, starts: &BTreeMap<(String, PartitionIndex), Offset>) -> u64 {

@@ -150,7 +150,7 @@ pub(super) async fn prepare(
         monitoring.watch_offsets(env, client.clone(), job);
     }
     let caught_up = if args.until_caught_up {
-        let watch = CaughtUp::from_here(client, &job.source.group, &job.source.topics).await?;
+        let watch = CaughtUp::from_here(client, job).await?;
         reporter.expect(watch.record_count());
         Some(watch)
     } else {
@@ -197,7 +197,7 @@ async fn brokers(
 async fn create_topics(client: &Client, job: &JobFile, is_embedded: bool) -> anyhow::Result<()> {
     let default = is_embedded.then_some(EMBEDDED_PARTITIONS);
     let sources = job.source.topics.iter().map(|topic| (topic, default));
-    let outputs = std::iter::once(&job.sink.topic).chain(&job.dead_letter_topic);
+    let outputs = std::iter::once(&job.sink.topic).chain(&job.dead_letter_topic).chain(job.parking_topic());
     let outputs = outputs.map(|topic| (topic, job.sink.partitions.or(default)));
     let wanted: Vec<(&String, i32)> =
         sources.chain(outputs).filter_map(|(topic, partitions)| Some((topic, partitions?))).collect();

@@ -56,6 +56,7 @@ fn print(report: &Report, show: usize) {
         vec!["records out".to_owned(), number(report.records_out)],
         vec!["filtered".to_owned(), number(report.filtered)],
         vec!["dead letters".to_owned(), number(report.dead_lettered)],
+        vec!["parked".to_owned(), number(report.parked)],
         vec!["still to do".to_owned(), number(report.remaining)],
         vec!["lost".to_owned(), number(report.lost)],
         vec!["doubled".to_owned(), number(report.doubled)],

@@ -40,6 +40,7 @@ pub(super) fn read(
         transform: one("transform"),
         call: one("call"),
         delivery_limit: one("delivery_limit"),
+        too_large: one("too_large"),
     };
     section.finish(problems);
     (policies, wants_letters)

@@ -10,6 +10,7 @@ mod report;
 mod sections;
 mod security;
 mod set;
+mod slow;
 mod store;
 mod suggest;
 #[cfg(test)]
@@ -56,6 +57,16 @@ pub(crate) fn parse(path: &Path, file: &str, settings: &[String]) -> Result<JobF
 }
 
 impl JobFile {
+    /// Topic of parked records, if it has one.
+    pub(crate) fn parking_topic(&self) -> Option<&String> {
+        self.slow.as_ref().map(|slow| &slow.topic)
+    }
+
+    /// The topics that the group reads: the source topics, and that of parked records.
+    pub(crate) fn acquired_topics(&self) -> Vec<String> {
+        self.source.topics.iter().chain(self.parking_topic()).cloned().collect()
+    }
+
     /// Faults of the calls that only the columns in front of each show; `inputs` are those, by call. Errors: all of them.
     pub(crate) fn check_calls(&self, inputs: &[SchemaRef]) -> Result<(), JobFileError> {
         let mut problems = report::Problems::default();

@@ -31,6 +31,8 @@ pub(crate) struct JobFile {
     pub(crate) transform: Option<Sql>,
     /// Calls for each row of the SQL, one after the other.
     pub(crate) http: Vec<HttpStage>,
+    /// When records whose calls take too long are parked; `None`: never.
+    pub(crate) slow: Option<SlowSettings>,
     /// Where rows go.
     pub(crate) sink: SinkSettings,
     /// Topic for records that cannot be processed; `None` stops the job at the first one.
@@ -74,6 +76,8 @@ pub(crate) struct SourceSettings {
     pub(crate) group_config: BTreeMap<String, String>,
     /// How record values are decoded.
     pub(crate) format: Format,
+    /// Largest source record in bytes; `None` takes the default.
+    pub(crate) record_bytes_max: Option<usize>,
     /// Source subtasks, each a member of the group. Default 1.
     pub(crate) parallelism: usize,
 }
@@ -102,6 +106,17 @@ pub(crate) struct SinkSettings {
     pub(crate) partitions: Option<i32>,
 }
 
+/// The `[slow]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlowSettings {
+    /// How long calls of a record may take in all before it is parked for the first time.
+    pub(crate) park_after: Duration,
+    /// Topic of parked records. Default `<job>.parked`.
+    pub(crate) topic: String,
+    /// How often a record may be parked. Default 3.
+    pub(crate) park_max: u32,
+}
+
 /// The `[errors]` section: a policy for each kind of error. `None`: dead letters where there is a topic for them, else
 /// the job ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +129,8 @@ pub(crate) struct ErrorPolicies {
     pub(crate) call: Option<BadRecords>,
     /// A record that was delivered so often that a further delivery could be its last.
     pub(crate) delivery_limit: Option<BadRecords>,
+    /// A record that is larger than it may be, or whose output is.
+    pub(crate) too_large: Option<BadRecords>,
 }
 
 /// The `[checkpoint]` section.

@@ -20,6 +20,7 @@ use super::reader::{At, Section};
 use super::report::Problems;
 use super::security;
 use super::set::Text;
+use super::slow;
 use super::store;
 use super::suggest;
 
@@ -34,6 +35,8 @@ const OFFSETS_INTERVAL: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 /// More records of one checkpoint than this would make its outcome record too large.
 const RECORDS_MAX: i64 = 1_000_000;
+/// What a record may have: a batch holds no more than its upper end.
+const RECORD_BYTES_MAX: std::ops::RangeInclusive<i64> = 1_024..=100 << 20;
 /// Checkpoints and owners that are kept. Each start and each run of retention lists them.
 const RETAIN_DEFAULT: usize = 3;
 const RETAIN_OWNERS_DEFAULT: usize = 16;
@@ -46,6 +49,9 @@ struct Named {
     sink_topic: Option<At<String>>,
     sink_key: Option<At<String>>,
     dead_letter_topic: Option<At<String>>,
+    parking_topic: Option<At<String>>,
+    isolation: Option<At<String>>,
+    parks: bool,
     /// A policy that needs it.
     wants_letters: Option<Range<usize>>,
     transform: Option<Range<usize>>,
@@ -73,6 +79,9 @@ pub(crate) fn read(
     let transform = transform.and_then(|section| read_transform(section, &text.all, &mut named, problems));
     let http = http::read(&mut file, path, problems);
     named.has_calls = http.as_ref().is_none_or(|stages| !stages.is_empty());
+    let name = job.as_ref().map(|(name, _)| name.as_str());
+    let slow =
+        file.section("slow", problems).map(|section| slow::read(section, name, named.has_calls, problems));
     let sink = file.required_section("sink", "topic = \"delayed-flights\"", end, problems);
     let sink = sink.and_then(|section| read_sink(section, &mut named, problems));
     if let Some(section) = file.section("dead_letter", problems) {
@@ -90,8 +99,18 @@ pub(crate) fn read(
     let ack = ack.map_or((AckModeSetting::Auto, None), |section| read_ack(section, problems));
     let metrics = read_metrics(file.section("metrics", problems), problems);
     file.finish(problems);
+    named.parks = slow.is_some();
+    named.parking_topic = slow.iter().flatten().find_map(|slow| slow.topic.clone());
     check(&named, problems);
     let (job, instance) = job?;
+    let mut http = http?;
+    let slow = match slow {
+        Some(slow) => Some(slow?.settings),
+        None => None,
+    };
+    if let Some(slow) = &slow {
+        slow::apply(slow, &mut http);
+    }
     Some(JobFile {
         path: path.to_owned(),
         text: text.all.clone(),
@@ -100,7 +119,8 @@ pub(crate) fn read(
         instance,
         source: source?,
         transform,
-        http: http?,
+        http,
+        slow,
         sink: sink?,
         dead_letter_topic: named.dead_letter_topic.map(|topic| topic.value),
         errors,
@@ -138,6 +158,7 @@ fn read_source(
     let group = section.required_string("group", "flights-delays", problems);
     let format = read_format(&mut section, named, problems);
     let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
+    let record_bytes_max = section.integer("record_bytes_max", RECORD_BYTES_MAX, problems);
     let config = section.section("group_config", problems);
     let config = config.map(|section| group_config::read(&section, problems)).unwrap_or_default();
     let security = section.section("security", problems);
@@ -157,6 +178,7 @@ fn read_source(
     }
     section.finish(problems);
     named.lock_duration_ms = config.get("share.record.lock.duration.ms").cloned();
+    named.isolation = config.get("share.isolation.level").cloned();
     Some(SourceSettings {
         brokers: brokers?,
         security: security?,
@@ -164,6 +186,7 @@ fn read_source(
         group: group?.value,
         group_config: config.into_iter().map(|(key, at)| (key, at.value)).collect(),
         format: format?,
+        record_bytes_max: record_bytes_max.and_then(|bytes| usize::try_from(bytes.value).ok()),
         parallelism: subtasks(parallelism),
     })
 }
@@ -462,6 +485,7 @@ fn check(named: &Named, problems: &mut Problems) {
             );
         }
     }
+    check_parking(named, problems);
     if let (Some(policy), None) = (&named.wants_letters, &named.dead_letter_topic) {
         let help = "add [dead_letter] with its topic, or use reject or fail";
         problems.add_with_help(policy, "there is no dead letter topic for it", help);
@@ -499,5 +523,26 @@ fn check(named: &Named, problems: &mut Problems) {
             None => format!("columns: {}", names.join(", ")),
         };
         problems.add_with_help(&key.span, format!("sink.key '{}' is not a column", key.value), help);
+    }
+}
+
+/// Parked records are read like those of a source topic, but not by anybody else.
+fn check_parking(named: &Named, problems: &mut Problems) {
+    if let Some(topic) = &named.parking_topic {
+        check_id(topic, "a topic name", problems);
+        let others = named.topics.iter().chain(&named.sink_topic).chain(&named.dead_letter_topic);
+        if others.into_iter().any(|other| other.value == topic.value) {
+            let message = format!("slow.topic '{}' is also used for other records", topic.value);
+            problems.add_with_help(&topic.span, message, "parked records need a topic of their own");
+        }
+    }
+    if let Some(isolation) =
+        named.isolation.as_ref().filter(|level| level.value != "read_committed" && named.parks)
+    {
+        problems.add_with_help(
+            &isolation.span,
+            format!("[slow] does not go with share.isolation.level = \"{}\"", isolation.value),
+            "copies of transactions that aborted would be processed as well: remove it, the job sets read_committed",
+        );
     }
 }

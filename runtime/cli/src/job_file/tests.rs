@@ -617,3 +617,65 @@ fn the_example_of_the_docs_is_read_without_faults() {
         assert!(docs.contains(key), "{key}");
     }
 }
+
+const WITH_CALL: &str = "[[http]]\nurl = \"http://localhost/\"\n";
+
+#[test]
+fn slow_records_are_parked_in_a_topic_of_the_jobs_own() {
+    let job = parse(
+        Path::new("job.toml"),
+        &edited("[sink]", &format!("{WITH_CALL}[slow]\npark_after = \"30s\"\n[sink]")),
+        &[],
+    );
+    let job = job.unwrap();
+    let slow = job.slow.as_ref().unwrap();
+    assert_eq!(
+        (slow.topic.as_str(), slow.park_after, slow.park_max),
+        ("late.parked", Duration::from_secs(30), 3)
+    );
+    assert_eq!(job.acquired_topics(), ["flights", "late.parked"]);
+    let options = &job.http[0].options;
+    assert_eq!((options.park_after, options.park_max), (Some(Duration::from_secs(30)), 3));
+    let cases = [
+        ("", "park_after = \"30s\"", "[slow] has nothing to park", "add an [[http]] table"),
+        (WITH_CALL, "max = 3", "key 'park_after' is missing in [slow]", "park_after = \"30s\""),
+        (WITH_CALL, "park_after = \"0s\"", "slow.park_after must be from 1ms", "^"),
+        (WITH_CALL, "park_after = 30", "must be a duration in quotes", "not an integer"),
+        (WITH_CALL, "park_after = \"30s\"\nmax = 0", "slow.max must be from 1 to 1000", "^"),
+        (
+            WITH_CALL,
+            "park_after = \"30s\"\ntopic = \"delayed\"",
+            "is also used for other records",
+            "topic of their own",
+        ),
+        (
+            WITH_CALL,
+            "park_after = \"30s\"\ntopic = \"flights\"",
+            "is also used for other records",
+            "topic of their own",
+        ),
+        (WITH_CALL, "park_after = \"30s\"\ntopic = \"a b\"", "'a b' is not a topic name", "letters, digits"),
+        (
+            WITH_CALL,
+            "park_after = \"30s\"\n[source.group_config]\nshare.isolation.level = \"read_uncommitted\"",
+            "[slow] does not go with share.isolation.level",
+            "the job sets read_committed",
+        ),
+    ];
+    for (call, slow, message, remedy) in cases {
+        let found = errors(&edited("[sink]", &format!("{call}[slow]\n{slow}\n[sink]")));
+        assert!(found.contains(message) && found.contains(remedy), "{slow}: {found}");
+    }
+}
+
+#[test]
+fn how_large_a_record_may_be_and_what_becomes_of_larger_ones_is_said_in_the_file() {
+    let large = "record_bytes_max = 2048\nformat = \"csv\"";
+    let job = parse(Path::new("job.toml"), &edited("format = \"csv\"", large), &[]).unwrap();
+    assert_eq!(job.source.record_bytes_max, Some(2_048));
+    let text = edited("[sink]", "[errors]\ntoo_large = \"reject\"\n[sink]");
+    let job = parse(Path::new("job.toml"), &text, &[]).unwrap();
+    assert_eq!(job.errors.too_large, Some(sharestream_kafka::BadRecords::Reject));
+    let small = errors(&edited("format = \"csv\"", "record_bytes_max = 10\nformat = \"csv\""));
+    assert!(small.contains("source.record_bytes_max must be from 1024 to 104857600"), "{small}");
+}

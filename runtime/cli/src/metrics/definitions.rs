@@ -23,6 +23,7 @@ pub(crate) enum Topic {
     Records,
     Partitions,
     Deliveries,
+    Calls,
     Checkpoints,
 }
 
@@ -104,7 +105,10 @@ metrics! {
         "Records written to the dead letter topic by committed checkpoints";
     Rejected: "sharestream_records_rejected_total", Counter, Records, ["kind"],
         "Rows that committed checkpoints rejected, as dead letters or without, by kind of error: decode, transform, \
-         call, delivery-limit";
+         call, delivery-limit, too-large";
+    Parked: "sharestream_records_parked_total", Counter, Records, [],
+        "Records that committed checkpoints copied to the parking topic, each time counted; they count as records in \
+         again when they come from there";
     OpenRecords: "sharestream_open_checkpoint_records", Gauge, Records, [],
         "Records handed on since the last barrier: what the next checkpoint will hold so far";
 
@@ -144,6 +148,21 @@ metrics! {
          mode); starts anew with each attempt";
     BelowFloor: "sharestream_records_below_floor_total", Counter, Deliveries, [],
         "Deliveries below the floor, where all is decided (ledger mode); starts anew with each attempt";
+
+    CallsRunning: "sharestream_calls_running", Gauge, Calls, ["operator"],
+        "Calls that run";
+    CallsWaiting: "sharestream_calls_waiting", Gauge, Calls, ["operator"],
+        "Rows that wait for a call, first or repeated";
+    CallsDeferred: "sharestream_calls_deferred", Gauge, Calls, ["operator"],
+        "Rows that the last barrier passed while they were worked on: a later checkpoint commits them";
+    CallRetries: "sharestream_call_retries_total", Counter, Calls, ["operator"],
+        "Calls that were repeated; starts anew with each attempt";
+    CallsHeld: "sharestream_calls_held", Gauge, Calls, ["operator"],
+        "1 while everything fails, so that nothing is called but one record now and then; else 0";
+    CallOldestAge: "sharestream_call_oldest_age_seconds", Gauge, Calls, ["operator"],
+        "How long the record that came first is worked on, in seconds; 0 while none is. It holds back its partition";
+    BoundBy: "sharestream_bound_by", Gauge, Calls, ["bound"],
+        "1 for what bounds the rate just now, where it is known: source, concurrency, lock_window, circuit";
 
     Checkpoints: "sharestream_checkpoints_total", Counter, Checkpoints, ["reason"],
         "Committed checkpoints, by what caused them: idle, rows, bytes, window, interval, request, drain";

@@ -60,7 +60,7 @@ impl OffsetWatch {
             client,
             clock: clock.clone(),
             group: job.source.group.clone(),
-            topics: job.source.topics.clone(),
+            topics: job.acquired_topics(),
         };
         let task = OwnedTask::spawn(&env.spawner, "offsets", TaskKind::Job, async move {
             loop {

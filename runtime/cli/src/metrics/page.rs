@@ -10,11 +10,12 @@ const BEGIN: &str = "<!-- begin metrics: written from the definitions in the cod
 const END: &str = "<!-- end metrics -->";
 /// Environment variable that makes the test write the page.
 const WRITE: &str = "SHARESTREAM_WRITE_DOCS";
-const TOPICS: [(Topic, &str); 5] = [
+const TOPICS: [(Topic, &str); 6] = [
     (Topic::Job, "Job"),
     (Topic::Records, "Records"),
     (Topic::Partitions, "Partitions and lag"),
     (Topic::Deliveries, "Deliveries and locks"),
+    (Topic::Calls, "Calls to the outside"),
     (Topic::Checkpoints, "Checkpoints and transactions"),
 ];
 

@@ -8,6 +8,7 @@ use prometheus_parse::{Scrape, Value};
 use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex};
 use sharestream_core::commit::AckMode;
 use sharestream_core::source::PartitionLoad;
+use sharestream_core::{BoundBy, CallStatus, RecordInWork};
 
 use super::definitions::{Definition, Kind, Metric};
 use super::exporter::encode;
@@ -26,6 +27,15 @@ fn facts() -> Facts {
     let rejected = &mut status.rejected;
     (rejected.decode, rejected.transform, rejected.call, rejected.delivery_limit) = (130, 131, 132, 133);
     (status.state_bytes, status.state_written_bytes, status.state_compacted_bytes) = (112, 128, 129);
+    let mut calls = CallStatus::default();
+    calls.name = "rates".to_owned();
+    (calls.running, calls.waiting, calls.retries, calls.deferred) = (134, 135, 136, 137);
+    calls.is_holding = true;
+    let (topic, partition, offset) = ("flights".to_owned(), 3, 1_001);
+    calls.oldest = Some(RecordInWork { topic, partition, offset, for_ms: 138_500 });
+    status.calls.push(calls);
+    status.parked = 139;
+    status.bound_by = Some(BoundBy::Circuit);
     let metrics = &mut facts.metrics;
     (metrics.fenced, metrics.decided_offsets) = (111, 113);
     (metrics.manifest_bytes, metrics.aborted_transactions) = (114, 115);
@@ -128,6 +138,14 @@ fn every_number_is_exported_under_its_own_name() {
         ("record_lock_renewals_total", 120.0),
         ("record_locks_lost_total", 121.0),
         ("records_given_up_total", 122.0),
+        ("records_parked_total", 139.0),
+        ("calls_running", 134.0),
+        ("calls_waiting", 135.0),
+        ("call_retries_total", 136.0),
+        ("calls_deferred", 137.0),
+        ("calls_held", 1.0),
+        ("call_oldest_age_seconds", 138.5),
+        ("bound_by", 1.0),
         ("partition_in_flight_records", 123.0),
         ("partition_window_use_ratio", 0.25),
         ("partition_start_offset", 1_000.0),
@@ -144,6 +162,7 @@ fn every_number_is_exported_under_its_own_name() {
         assert_eq!(samples.get(&format!("sharestream_{name}")), Some(&value), "{name} in {samples:?}");
     }
     assert!(text.contains("mode=\"at-least-once\"") && text.contains("state=\"created\""), "{text}");
+    assert!(text.contains("operator=\"rates\"") && text.contains("bound=\"circuit\""), "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use sharestream_core::coordinates::RejectKind;
 use sharestream_core::source::PartitionLoad;
-use sharestream_core::{Histogram, JobMetrics, JobStatus};
+use sharestream_core::{CallStatus, Histogram, JobMetrics, JobStatus};
 
 use super::definitions::Metric;
 use super::offsets::{Offsets, PartitionOffsets};
@@ -55,6 +55,7 @@ pub(crate) fn samples(metric: Metric, facts: &Facts) -> Vec<Sample<'_>> {
         Metric::Rejected => {
             by_word(RejectKind::ALL.into_iter().map(|kind| (kind.name(), status.rejected.of(kind))))
         }
+        Metric::Parked => counter(status.parked),
         Metric::OpenRecords => gauge(status.in_flight as f64),
         Metric::InFlight => loads(&metrics.partitions, |load| load.in_flight as f64),
         Metric::WindowUse => loads(&metrics.partitions, |load| load.window_fill),
@@ -78,6 +79,18 @@ pub(crate) fn samples(metric: Metric, facts: &Facts) -> Vec<Sample<'_>> {
         Metric::GivenUp => counter(metrics.given_up),
         Metric::AlreadyDecided => counter(status.already_decided),
         Metric::BelowFloor => counter(status.dropped_below_floor),
+        Metric::CallsRunning => calls(status, |calls| Value::Gauge(calls.running as f64)),
+        Metric::CallsWaiting => calls(status, |calls| Value::Gauge(calls.waiting as f64)),
+        Metric::CallsDeferred => calls(status, |calls| Value::Gauge(calls.deferred as f64)),
+        Metric::CallRetries => calls(status, |calls| Value::Counter(calls.retries)),
+        Metric::CallsHeld => calls(status, |calls| Value::Gauge(f64::from(u8::from(calls.is_holding)))),
+        Metric::CallOldestAge => calls(status, |calls| {
+            Value::Gauge(calls.oldest.as_ref().map_or(0.0, |oldest| oldest.for_ms as f64 / 1e3))
+        }),
+        Metric::BoundBy => {
+            let bound = status.bound_by.iter();
+            bound.map(|bound| Sample { labels: vec![word(bound)], value: Value::Gauge(1.0) }).collect()
+        }
         Metric::Checkpoints => by_word(metrics.checkpoints.iter().map(|(reason, count)| (*reason, *count))),
         Metric::LastCheckpoint => gauge(status.checkpoint.map_or(0.0, |checkpoint| checkpoint.0 as f64)),
         Metric::CheckpointDuration => histogram(&metrics.checkpoint_seconds),
@@ -126,6 +139,11 @@ fn by_word<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> Vec<Sample<'stat
     counts
         .map(|(word, count)| Sample { labels: vec![word.to_owned()], value: Value::Counter(count) })
         .collect()
+}
+
+fn calls(status: &JobStatus, value: impl Fn(&CallStatus) -> Value<'static>) -> Vec<Sample<'static>> {
+    let sample = |calls: &CallStatus| Sample { labels: vec![calls.name.clone()], value: value(calls) };
+    status.calls.iter().map(sample).collect()
 }
 
 fn loads(partitions: &[PartitionLoad], value: impl Fn(&PartitionLoad) -> f64) -> Vec<Sample<'static>> {

@@ -154,11 +154,12 @@ impl Reporter {
             Style::Json => self.event("ended", json!(report)),
             Style::Terminal | Style::Plain => {
                 line(&format!(
-                    "{} in, {} out, {} filtered, {} dead letters",
+                    "{} in, {} out, {} filtered, {} dead letters{}",
                     thousands(status.records_in),
                     thousands(status.rows_out),
                     thousands(status.filtered),
                     thousands(status.dead_letters),
+                    parked(status),
                 ));
                 if status.commits > 0 {
                     line(&format!(
@@ -195,12 +196,13 @@ impl Reporter {
         let total = self.total.map_or(String::new(), |total| format!(" of {}", thousands(total)));
         let calls = calls(status);
         format!(
-            "{}/s, {}{total} in, {} out, {} filtered, {} dead letters, checkpoint {}, commit {:.1} ms{calls}",
+            "{}/s, {}{total} in, {} out, {} filtered, {} dead letters{}, checkpoint {}, commit {:.1} ms{calls}",
             thousands(rate),
             thousands(status.records_in),
             thousands(status.rows_out),
             thousands(status.filtered),
             thousands(status.dead_letters),
+            parked(status),
             status.checkpoint.map_or_else(|| "-".to_owned(), |checkpoint| checkpoint.to_string()),
             status.commit_ms.p50,
         )
@@ -217,6 +219,11 @@ impl Reporter {
 
 /// A record that is worked on for so long is named.
 const SLOW_MS: u64 = 1_000;
+
+/// Nothing for jobs that park nothing.
+fn parked(status: &JobStatus) -> String {
+    if status.parked == 0 { String::new() } else { format!(", {} parked", thousands(status.parked)) }
+}
 
 /// What calls run, what they wait for, and which record holds back its partition.
 fn calls(status: &JobStatus) -> String {

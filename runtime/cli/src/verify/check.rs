@@ -27,6 +27,8 @@ struct Fate {
     digest: u64,
     /// Dead letters, copies not counted.
     dead_letters: u32,
+    /// It was parked: there is a copy in the parking topic.
+    is_parked: bool,
 }
 
 impl Fate {
@@ -73,6 +75,7 @@ pub(crate) fn check(facts: &Facts) -> Report {
     let mut report = Report {
         records_out: facts.outputs.len() as u64,
         dead_lettered: facts.dead_letters.len() as u64,
+        parked: facts.parked.len() as u64,
         open_transactions: facts.open_transactions.len() as u64,
         overdue_transactions: facts.open_transactions.iter().filter(|open| open.overdue).count() as u64,
         ..Report::default()
@@ -83,19 +86,47 @@ pub(crate) fn check(facts: &Facts) -> Report {
     }
     let outputs = by_source(&facts.outputs);
     let dead_letters = by_source(&facts.dead_letters);
+    let parked = by_source(&facts.parked);
     for partition in &facts.partitions {
         let claims = claims.get(&partition.source).map_or(&[][..], Vec::as_slice);
         let outputs = outputs.get(&partition.source).map_or(&[][..], Vec::as_slice);
         let dead_letters = dead_letters.get(&partition.source).map_or(&[][..], Vec::as_slice);
-        let mut window = window(partition, claims, outputs, dead_letters);
+        let parked = parked.get(&partition.source).map_or(&[][..], Vec::as_slice);
+        let mut window = window(partition, claims, [outputs, dead_letters, parked]);
         apply_claims(&mut window, claims, facts.exactly_once, &mut report);
         apply_effects(&mut window, outputs, (Kind::Output, facts.replays), &mut report);
         apply_effects(&mut window, dead_letters, (Kind::DeadLetter, facts.replays), &mut report);
+        apply_effects(&mut window, parked, (Kind::Parked, facts.replays), &mut report);
         decide_below_floor(&mut window, &mut report);
         judge(&window, facts, &mut report);
     }
+    check_chains(facts, &mut report);
     note_strangers(facts, &mut report);
     report
+}
+
+/// What is made of a copy must name the record that the copy names.
+fn check_chains(facts: &Facts, report: &mut Report) {
+    let origins: BTreeMap<(SourcePartition, i64), (SourcePartition, i64)> = facts
+        .parked
+        .iter()
+        .filter_map(|copy| Some(((copy.stands_in?, copy.at.offset), copy.origin)))
+        .collect();
+    for effect in facts.outputs.iter().chain(&facts.dead_letters).chain(&facts.parked) {
+        let Some(origin) = origins.get(&(effect.source, effect.offset)) else { continue };
+        if *origin != effect.origin {
+            let topic = facts.partitions.iter().find(|partition| partition.source == effect.source);
+            let violation = Violation {
+                fault: Fault::ChainBroken,
+                topic: topic.map_or_else(|| effect.at.topic.clone(), |partition| partition.topic.clone()),
+                partition: effect.source.partition.0,
+                first: effect.offset,
+                last: effect.offset,
+                detail: Some(format!("at {}", effect.at)),
+            };
+            report.violated(violation, 1);
+        }
+    }
 }
 
 fn by_source(effects: &[Effect]) -> BTreeMap<SourcePartition, Vec<&Effect>> {
@@ -109,13 +140,8 @@ fn by_source(effects: &[Effect]) -> BTreeMap<SourcePartition, Vec<&Effect>> {
     map
 }
 
-fn window<'a>(
-    facts: &'a PartitionFacts,
-    claims: &[&Claim],
-    outputs: &[&Effect],
-    dead_letters: &[&Effect],
-) -> Window<'a> {
-    let effects = || outputs.iter().chain(dead_letters).map(|effect| effect.offset);
+fn window<'a>(facts: &'a PartitionFacts, claims: &[&Claim], effects: [&[&Effect]; 3]) -> Window<'a> {
+    let effects = || effects.into_iter().flatten().map(|effect| effect.offset);
     let known_end = facts.initial + i64::try_from(facts.expected.len()).unwrap_or(i64::MAX);
     let base = effects().chain(claims.iter().map(|claim| claim.first)).min().unwrap_or(facts.initial);
     let base = base.min(facts.initial).max(0);
@@ -181,6 +207,7 @@ fn note_overlap(
 enum Kind {
     Output,
     DeadLetter,
+    Parked,
 }
 
 /// `effects` are sorted by source offset and ordinal, so copies are neighbours.
@@ -203,6 +230,7 @@ fn apply_effects(
             let fault = match kind {
                 Kind::Output => Fault::OutputDoubled,
                 Kind::DeadLetter => Fault::DeadLetterDoubled,
+                Kind::Parked => Fault::ParkedTwice,
             };
             let places: Vec<String> =
                 effects[index..index + copies].iter().take(3).map(|effect| effect.at.to_string()).collect();
@@ -217,6 +245,7 @@ fn apply_effects(
                     fate.digest = fate.digest.wrapping_add(first.digest);
                 }
                 Kind::DeadLetter => fate.dead_letters += 1,
+                Kind::Parked => fate.is_parked = true,
             }
         }
         index += copies;
@@ -266,6 +295,12 @@ fn judge(window: &Window<'_>, all: &Facts, report: &mut Report) {
         if fate.outputs > 0 && !fate.accepted {
             violated(Fault::OutputWithoutOutcome);
         }
+        if fate.is_parked && !fate.accepted {
+            violated(Fault::ParkedWithoutOutcome);
+        }
+        if fate.is_parked && (fate.outputs > 0 || fate.dead_letters > 0) {
+            violated(Fault::ParkedAndProcessed);
+        }
         let is_accepted_letter = all.broker_dead_letters && fate.is_accepted_letter();
         if fate.dead_letters > 0 && !fate.rejected && !is_accepted_letter {
             violated(Fault::DeadLetterWithoutOutcome);
@@ -281,6 +316,8 @@ fn judge(window: &Window<'_>, all: &Facts, report: &mut Report) {
                     report.dead_letters_without_fault += 1;
                 }
             }
+            // What it comes to is looked for at its copy.
+            Some(Decision::Accept) if fate.is_parked => {}
             Some(Decision::Accept) => {
                 judge_accepted(fate, expected, &mut violated);
                 if is_record && fate.outputs == 0 {
@@ -345,7 +382,9 @@ fn judge_share_state(window: &Window<'_>, has_ledger: bool, report: &mut Report)
 fn note_strangers(facts: &Facts, report: &mut Report) {
     let is_ours =
         |source: &SourcePartition| facts.partitions.iter().any(|partition| partition.source == *source);
-    for (what, effects) in [("output", &facts.outputs), ("dead letter", &facts.dead_letters)] {
+    for (what, effects) in
+        [("output", &facts.outputs), ("dead letter", &facts.dead_letters), ("parked", &facts.parked)]
+    {
         let strangers = effects.iter().filter(|effect| !is_ours(&effect.source)).count();
         if strangers > 0 {
             let note = format!("{strangers} {what} records come from topics that the job file does not name");

@@ -16,7 +16,8 @@ use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::SourcePartition;
 use sharestream_kafka::outcome::{FloorRecord, LogEntry, OutcomeRecord, ReplayGeneration};
-use sharestream_kafka::provenance::Provenance;
+use sharestream_kafka::parking;
+use sharestream_kafka::provenance::{self, Provenance};
 use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig};
 use sharestream_wire::records::RecordView;
 
@@ -40,7 +41,7 @@ pub(crate) struct Collected {
 pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) -> anyhow::Result<Collected> {
     let config = settings::kafka_config(job, &client.config().bootstrap, None);
     let mut notes = Vec::new();
-    let sources = topics(client, &job.source.topics).await?;
+    let sources = topics(client, &job.acquired_topics()).await?;
     let before = start_offsets(client, &job.source.group, &sources).await?;
     let mut ledger = Ledger::default();
     let outcomes = committed_outcomes(client, &config, &mut ledger).await?;
@@ -48,6 +49,10 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
     let outputs = effects(client, &job.sink.topic, &mut notes).await?;
     let dead_letters = match &job.dead_letter_topic {
         Some(topic) => effects(client, topic, &mut notes).await?,
+        None => Vec::new(),
+    };
+    let parked = match job.parking_topic() {
+        Some(topic) => copies(client, topic, &mut notes).await?,
         None => Vec::new(),
     };
     settle_transactions(client, &config, settle).await?;
@@ -90,6 +95,7 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
         claims,
         outputs,
         dead_letters,
+        parked,
         open_transactions,
     };
     let recomputed = job.http.is_empty();
@@ -115,7 +121,7 @@ fn promises_exactly_once(config: &KafkaJobConfig, outcomes: &[Outcome], notes: &
 }
 
 fn rejects_leave_letters(job: &JobFile, config: &KafkaJobConfig) -> bool {
-    let of_good_records = [RejectKind::Call, RejectKind::DeliveryLimit];
+    let of_good_records = [RejectKind::Call, RejectKind::DeliveryLimit, RejectKind::TooLarge];
     job.dead_letter_topic.is_some()
         && of_good_records.into_iter().all(|kind| config.policy(kind) != BadRecords::Reject)
 }
@@ -353,13 +359,19 @@ async fn effects(client: &Client, topic: &str, notes: &mut Vec<String>) -> anyho
     let mut foreign = 0u64;
     scan::topic(client, topic, Scan::Committed, |partition, record| {
         match Provenance::of_headers(record.headers.iter()) {
-            Some(provenance) => effects.push(Effect {
-                at: Place { topic: name.clone(), partition: partition.0, offset: record.offset },
-                source: SourcePartition { topic_id: provenance.topic_id, partition: provenance.partition },
-                offset: provenance.offset.0,
-                ordinal: provenance.ordinal,
-                digest: digest(provenance.ordinal, record.key, record.value),
-            }),
+            Some(first) => {
+                let copy = Provenance::of_header(record.headers.iter(), provenance::PARKED);
+                let (source, offset) = source_of(copy.as_ref().unwrap_or(&first));
+                effects.push(Effect {
+                    at: Place { topic: name.clone(), partition: partition.0, offset: record.offset },
+                    source,
+                    offset,
+                    origin: source_of(&first),
+                    stands_in: None,
+                    ordinal: first.ordinal,
+                    digest: digest(first.ordinal, record.key, record.value),
+                });
+            }
             None => foreign += 1,
         }
         Ok(())
@@ -370,6 +382,42 @@ async fn effects(client: &Client, topic: &str, notes: &mut Vec<String>) -> anyho
         notes.push(format!("{foreign} records of {topic} carry no provenance: another program wrote them"));
     }
     Ok(effects)
+}
+
+fn source_of(provenance: &Provenance) -> (SourcePartition, i64) {
+    let Provenance { topic_id, partition, offset, .. } = *provenance;
+    (SourcePartition { topic_id, partition }, offset.0)
+}
+
+/// The committed copies in the parking topic, as effects of what was copied.
+async fn copies(client: &Client, topic: &str, notes: &mut Vec<String>) -> anyhow::Result<Vec<Effect>> {
+    let name: Arc<str> = Arc::from(topic);
+    let topic_id = client.topic(topic).await?.topic_id;
+    let mut copies = Vec::new();
+    let mut foreign = 0u64;
+    scan::topic(client, topic, Scan::Committed, |partition, record| {
+        let Some(parked) = parking::read(&record.headers) else {
+            foreign += 1;
+            return Ok(());
+        };
+        let (source, offset) = source_of(&parked.via);
+        copies.push(Effect {
+            at: Place { topic: name.clone(), partition: partition.0, offset: record.offset },
+            source,
+            offset,
+            origin: source_of(&parked.source),
+            stands_in: Some(SourcePartition { topic_id, partition }),
+            ordinal: 0,
+            digest: digest(0, record.key, record.value),
+        });
+        Ok(())
+    })
+    .await
+    .with_context(|| format!("cannot read parking topic {topic}"))?;
+    if foreign > 0 {
+        notes.push(format!("{foreign} records of {topic} are no copies: somebody else put them there"));
+    }
+    Ok(copies)
 }
 
 async fn expected(

@@ -64,10 +64,14 @@ pub(crate) struct PartitionFacts {
 pub(crate) struct Effect {
     /// Where it stands.
     pub(crate) at: Place,
-    /// Source partition that its provenance names.
+    /// Partition of the record that it was made of: a source partition, or one of the parking topic.
     pub(crate) source: SourcePartition,
-    /// Source offset that its provenance names.
+    /// Offset of that record.
     pub(crate) offset: i64,
+    /// The record as it was at first, where it was parked, too.
+    pub(crate) origin: (SourcePartition, i64),
+    /// Of a copy: the partition that it stands in, which is a source, too.
+    pub(crate) stands_in: Option<SourcePartition>,
     /// Which of the rows of that offset it is.
     pub(crate) ordinal: i32,
     /// [`digest`] of key and value.
@@ -128,6 +132,8 @@ pub(crate) struct Facts {
     pub(crate) outputs: Vec<Effect>,
     /// Committed dead letters.
     pub(crate) dead_letters: Vec<Effect>,
+    /// Committed copies of parked records: effects of what was copied, and sources themselves.
+    pub(crate) parked: Vec<Effect>,
     /// What is still open.
     pub(crate) open_transactions: Vec<OpenTransaction>,
 }

@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef, BinaryViewArray, RecordBatch};
 use arrow_cast::cast;
 use arrow_schema::DataType;
 use sharestream_base::ids::{Offset, TopicId};
 use sharestream_client::TopicInfo;
-use sharestream_core::coordinates::{self, RejectKind};
+use sharestream_core::coordinates::{self, Coordinates, ParkedCopy, RejectKind};
 use sharestream_core::decision::SourcePartition;
 use sharestream_core::operator::{Operator, OperatorFactory};
 use sharestream_kafka::BadRecords;
 use sharestream_kafka::formats::RowEncoder;
+use sharestream_kafka::parking;
 use sharestream_kafka::source::{RecordBytes, RecordCoordinates, RowsBuilder, TopicNames};
 use sharestream_wire::records::RawBatch;
 
@@ -32,6 +33,8 @@ const ROWS_MAX: usize = 8_192;
 pub(crate) struct Recompute {
     rows: RowsBuilder,
     topics: BTreeMap<TopicId, i16>,
+    /// The topic of parked records, and its name.
+    parking: Option<(TopicId, Arc<str>)>,
     operator: Option<Box<dyn Operator>>,
     /// `None`: what the rows become is up to services that are called, so they are only counted.
     encoder: Option<RowEncoder>,
@@ -68,7 +71,10 @@ impl Recompute {
         };
         let (on_decode, on_transform) = (of(RejectKind::Decode), of(RejectKind::Transform));
         let key = job.sink.key.clone();
-        Ok(Recompute { rows, topics, operator, encoder, key, on_decode, on_transform })
+        let is_parking =
+            |topic: &&Arc<TopicInfo>| Some(&*topic.name) == job.parking_topic().map(String::as_str);
+        let parking = sources.iter().find(is_parking).map(|topic| (topic.topic_id, topic.name.clone()));
+        Ok(Recompute { rows, topics, parking, operator, encoder, key, on_decode, on_transform })
     }
 
     /// Takes the next committed batch of a source partition.
@@ -96,7 +102,35 @@ impl Recompute {
                 timestamp_ms: record.timestamp,
                 delivery_count: 1,
             };
-            let headers = (!record.headers.is_empty()).then(|| record.headers.raw());
+            let own = (!record.headers.is_empty()).then(|| record.headers.raw());
+            let parked = self.parking.as_ref().filter(|(id, _)| *id == source.topic_id);
+            let parked = parked.and_then(|(_, name)| Some((name.clone(), parking::read(&record.headers)?)));
+            let (topic, coordinates, headers) = match &parked {
+                None => (topic, coordinates, own),
+                Some((name, parked)) => {
+                    let first = &parked.source;
+                    let copy = ParkedCopy {
+                        topic: name.clone(),
+                        partition: source,
+                        offset: Offset(record.offset),
+                        times: parked.times,
+                        first_at_ms: parked.first_at_ms,
+                    };
+                    self.rows.next_is_copy(&copy);
+                    let number = self.rows.topic_number_or_add(parked.topic, first.topic_id);
+                    let as_it_was = RecordCoordinates {
+                        partition: first.partition,
+                        offset: first.offset,
+                        timestamp_ms: parked.timestamp_ms,
+                        delivery_count: 1,
+                    };
+                    (
+                        number.context("parked records of too many topics")?,
+                        as_it_was,
+                        parked.headers.as_deref(),
+                    )
+                }
+            };
             let bytes = RecordBytes { key: record.key, value: record.value, headers };
             expected.push(match self.rows.push(topic, &coordinates, &bytes) {
                 Ok(()) => Expected::Rows { count: 0, digest: self.encoder.as_ref().map(|_| 0) },
@@ -127,14 +161,16 @@ impl Recompute {
         };
         let at = |offset: i64| usize::try_from(offset - initial.0).ok();
         if let Some(rejected) = rejected {
-            for offset in column(&rejected, coordinates::OFFSET)?.as_primitive::<Int64Type>().values() {
-                if let Some(slot) = at(*offset).and_then(|index| expected.get_mut(index)) {
+            let hidden = Coordinates::behind(&rejected, 0)?;
+            for row in 0..rejected.num_rows() {
+                let (_, offset) = hidden.source(row)?;
+                if let Some(slot) = at(offset.0).and_then(|index| expected.get_mut(index)) {
                     *slot = self.on_transform;
                 }
             }
         }
         let Some(rows) = rows.filter(|rows| rows.num_rows() > 0) else { return Ok(()) };
-        let offsets = column(&rows, coordinates::OFFSET)?.as_primitive::<Int64Type>().clone();
+        let hidden = Coordinates::of(&rows)?;
         let ordinals = column(&rows, coordinates::ORDINAL)?.as_primitive::<Int32Type>().clone();
         let contents = match &self.encoder {
             Some(encoder) => Some((encoder.bind(&rows)?, self.keys(&rows)?)),
@@ -148,8 +184,9 @@ impl Recompute {
                 let key = (!keys.is_null(row)).then(|| keys.value(row));
                 digest(ordinals.value(row), key, has_value.then_some(value.as_slice()))
             });
-            let slot = at(offsets.value(row)).and_then(|index| expected.get_mut(index));
-            match slot.with_context(|| format!("a row of offset {} of {source:?}", offsets.value(row)))? {
+            let (_, Offset(offset)) = hidden.source(row)?;
+            let slot = at(offset).and_then(|index| expected.get_mut(index));
+            match slot.with_context(|| format!("a row of offset {offset} of {source:?}"))? {
                 Expected::Rows { count, digest } => {
                     *count += 1;
                     *digest = digest.zip(row_digest).map(|(sum, of_row)| sum.wrapping_add(of_row));

@@ -34,6 +34,14 @@ pub(crate) enum Fault {
     OutcomeNotAcknowledged,
     /// Two committed outcomes decided on the record.
     DecidedTwice,
+    /// There is more than one copy of it in the parking topic.
+    ParkedTwice,
+    /// There is a copy of it in the parking topic, but no committed outcome accepts it.
+    ParkedWithoutOutcome,
+    /// It was parked, and has an output or a dead letter of its own as well.
+    ParkedAndProcessed,
+    /// What was made of a copy names another record than the copy.
+    ChainBroken,
     /// The outputs are not what the transform makes of the record.
     OutputDiffers,
 }
@@ -60,11 +68,15 @@ impl Fault {
             | Fault::DeadLetterMissing
             | Fault::RecordAsGap
             | Fault::FaultyRecordAccepted => Class::Lost,
-            Fault::OutputDoubled | Fault::DeadLetterDoubled => Class::Doubled,
-            Fault::OutputWithoutOutcome | Fault::DeadLetterWithoutOutcome | Fault::OutcomeNotAcknowledged => {
-                Class::Torn
-            }
-            Fault::DecidedTwice | Fault::OutputDiffers => Class::Wrong,
+            Fault::OutputDoubled
+            | Fault::DeadLetterDoubled
+            | Fault::ParkedTwice
+            | Fault::ParkedAndProcessed => Class::Doubled,
+            Fault::OutputWithoutOutcome
+            | Fault::DeadLetterWithoutOutcome
+            | Fault::ParkedWithoutOutcome
+            | Fault::OutcomeNotAcknowledged => Class::Torn,
+            Fault::DecidedTwice | Fault::OutputDiffers | Fault::ChainBroken => Class::Wrong,
         }
     }
 
@@ -88,6 +100,10 @@ impl Fault {
             }
             Fault::OutcomeNotAcknowledged => "torn: an outcome decided on it, but the group still holds it",
             Fault::DecidedTwice => "decided twice: two committed outcomes claim it",
+            Fault::ParkedTwice => "doubled: it was parked more than once",
+            Fault::ParkedWithoutOutcome => "torn: it was parked, but no committed outcome accepts it",
+            Fault::ParkedAndProcessed => "doubled: it was parked, and processed as well",
+            Fault::ChainBroken => "wrong: what was made of its parked copy names another record",
             Fault::OutputDiffers => "wrong: its output is not what the transform makes of it",
         }
     }
@@ -143,6 +159,8 @@ pub(crate) struct Report {
     pub(crate) filtered: u64,
     /// Committed dead letters, doubled ones included.
     pub(crate) dead_lettered: u64,
+    /// Committed copies in the parking topic. Records in count them again.
+    pub(crate) parked: u64,
     /// Input records still available to the group.
     pub(crate) remaining: u64,
     /// Offsets or effects lost.

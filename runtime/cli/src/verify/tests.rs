@@ -57,6 +57,7 @@ fn right() -> Facts {
         ],
         outputs: vec![output(0, 0), output(1, 0), output(2, 0), output(7, 0), output(7, 1)],
         dead_letters: vec![Effect { at: place("rejected", 0), ..output(5, 0) }],
+        parked: Vec::new(),
         open_transactions: Vec::new(),
     }
 }
@@ -76,7 +77,8 @@ fn value_digest(offset: i64, ordinal: i32) -> u64 {
 
 fn output(offset: i64, ordinal: i32) -> Effect {
     let at = place("delayed", offset * 10 + i64::from(ordinal));
-    Effect { at, source: source(), offset, ordinal, digest: value_digest(offset, ordinal) }
+    let (source, digest) = (source(), value_digest(offset, ordinal));
+    Effect { at, source, offset, origin: (source, offset), stands_in: None, ordinal, digest }
 }
 
 #[test]
@@ -342,4 +344,98 @@ fn only_errors_whose_policy_keeps_none_are_without_a_dead_letter() {
     assert_eq!(faults, [Fault::DeadLetterMissing]);
     facts.rejects_leave_letters = false;
     assert!(check(&facts).is_right());
+}
+
+fn parking(partition: i32) -> SourcePartition {
+    SourcePartition {
+        topic_id: "AAAAAAAAAAAAAAAAAAAAAQ".parse().unwrap(),
+        partition: PartitionIndex(partition),
+    }
+}
+
+/// The right run, but offset 1 was parked, and offset 0 of the parking topic was parked again and came out of its copy at 1.
+fn with_parking() -> Facts {
+    let mut facts = right();
+    let copy = |offset: i64, source: SourcePartition, of: i64| {
+        let at = Place { topic: Arc::from("late.parked"), partition: 0, offset };
+        Effect {
+            at,
+            source,
+            offset: of,
+            origin: (self::source(), 1),
+            stands_in: Some(parking(0)),
+            ..output(1, 0)
+        }
+    };
+    facts.parked = vec![copy(0, source(), 1), copy(1, parking(0), 0)];
+    let row = facts.partitions[0].expected[1];
+    facts.partitions.push(PartitionFacts {
+        topic: Arc::from("late.parked"),
+        source: parking(0),
+        start_offset: 2,
+        start_offset_after: 2,
+        expected: vec![row, row],
+        ..facts.partitions[0].clone()
+    });
+    facts.claims.push(Claim { source: parking(0), ..claim(3, 0, 1, Decision::Accept) });
+    let mut made = facts.outputs.remove(1);
+    (made.source, made.offset) = (parking(0), 1);
+    facts.outputs.push(made);
+    facts
+}
+
+#[test]
+fn a_parked_record_has_one_outcome_by_one_chain_of_copies() {
+    let report = check(&with_parking());
+    assert!(report.is_right(), "{:?}", report.violations);
+    assert_eq!((report.records_in, report.records_out, report.parked, report.filtered), (9, 5, 2, 2));
+}
+
+#[test]
+fn every_fault_of_a_chain_is_named_and_placed() {
+    type Plant = fn(&mut Facts);
+    let cases: [(&str, Plant, Fault, &str, i64); 7] = [
+        (
+            "the output of the copy is missing",
+            |f| drop(f.outputs.pop()),
+            Fault::OutputMissing,
+            "late.parked",
+            1,
+        ),
+        ("the copy is missing", |f| drop(f.parked.remove(0)), Fault::OutputMissing, "flights", 1),
+        ("parked and emitted", |f| f.outputs.push(output(1, 0)), Fault::ParkedAndProcessed, "flights", 1),
+        ("parked twice", |f| f.parked.push(f.parked[0].clone()), Fault::ParkedTwice, "flights", 1),
+        (
+            "parked without an outcome",
+            |f| {
+                f.parked.push(Effect {
+                    source: source(),
+                    offset: 8,
+                    origin: (source(), 8),
+                    ..f.parked[0].clone()
+                });
+            },
+            Fault::ParkedWithoutOutcome,
+            "flights",
+            8,
+        ),
+        ("another record's name", |f| f.outputs[4].origin.1 = 2, Fault::ChainBroken, "late.parked", 1),
+        (
+            "the copy was never processed",
+            |f| {
+                f.claims.retain(|claim| claim.source != parking(0));
+                f.outputs.pop();
+            },
+            Fault::PassedWithoutOutcome,
+            "late.parked",
+            0,
+        ),
+    ];
+    for (name, plant, fault, topic, offset) in cases {
+        let mut facts = with_parking();
+        plant(&mut facts);
+        let report = check(&facts);
+        let is_it = |v: &&report::Violation| (v.fault, &*v.topic, v.first) == (fault, topic, offset);
+        assert!(report.violations.iter().any(|v| is_it(&v)), "{name}: {:?}", report.violations);
+    }
 }

@@ -38,6 +38,11 @@ impl<'a> Letter<'a> {
         self.header(provenance::TOPIC)
     }
 
+    /// True when its value was left out, as its topic does not take it.
+    pub(super) fn is_without_value(&self) -> bool {
+        self.record.headers.last(provenance::PAYLOAD_BYTES.as_bytes()).is_some()
+    }
+
     /// Why it is here.
     pub(super) fn error(&self) -> String {
         self.header(provenance::ERROR)

@@ -208,6 +208,11 @@ impl<'a> Replay<'a> {
         if self.marks.has(letter.position) {
             return Choice::Replayed;
         }
+        if letter.is_without_value() {
+            let why =
+                "its value was too large for the topic of the dead letters and is not in it: produce it anew";
+            return Choice::Refused(why.to_owned());
+        }
         match letter.replays() {
             None => Choice::Refused("its header sharestream.replays is no number".to_owned()),
             Some(replays) if replays >= self.args.max_replays => Choice::Refused(format!(
