@@ -14,6 +14,7 @@ use sharestream_kafka::formats::{Format, OutputFormat};
 use sharestream_kafka::{AckModeChoice, KafkaJobConfig, Pipeline, SinkConfig};
 
 use crate::report::{median, milliseconds, print, rounded};
+use crate::worker::TRANSACTION_TIMEOUT;
 use crate::world::{Spread, World};
 
 /// Between two looks at the status.
@@ -224,6 +225,7 @@ fn pipeline_of(
     config.format = Format::Raw;
     config.mode = case.mode;
     config.outcome_topic = "bench-outcomes".to_owned();
+    config.transaction_timeout = TRANSACTION_TIMEOUT;
     let locks = args.locks.to_string();
     let group = [("share.auto.offset.reset", "earliest"), ("share.partition.max.record.locks", &locks)];
     config.group_configs.extend(group.map(|(key, value)| (key.to_owned(), value.to_owned())));

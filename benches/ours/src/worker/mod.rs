@@ -16,7 +16,7 @@ use sharestream_core::{JobControl, JobState};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) use count::{Count, schema as counted_schema};
-pub(crate) use spec::{CrashAt, WorkerSpec};
+pub(crate) use spec::{CrashAt, TRANSACTION_TIMEOUT, WorkerSpec};
 pub(crate) use work::Work;
 
 /// Between two lines of progress.
@@ -42,7 +42,8 @@ pub(crate) async fn run(env: Env, args: WorkerArgs) -> anyhow::Result<()> {
         tokio::select! {
             biased;
             _ = terminated.recv() => control.drain(),
-            () = parent.cancelled() => control.stop(),
+            // Dropping the job ends it at once.
+            () = parent.cancelled() => return Ok(()),
             report = &mut running => break report,
             started = status.wait_for(|status| status.state == JobState::Running), if !is_started => {
                 drop(started?);

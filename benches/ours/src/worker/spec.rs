@@ -20,6 +20,9 @@ use sharestream_kafka::{AckModeChoice, KafkaJobConfig, Pipeline, SinkConfig};
 use super::count::{self, Count};
 use super::work::Work;
 
+/// Leaves 20 s for a barrier and 40 s for a commit: what shares its processors with others is slow, and not wrong.
+pub(crate) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +107,7 @@ impl WorkerSpec {
         config.mode = self.mode;
         config.outcome_topic = format!("{}-outcomes", self.name);
         config.group_configs.clone_from(&self.group_configs);
+        config.transaction_timeout = TRANSACTION_TIMEOUT;
         config.format = match is_counting {
             true => Format::Csv(CsvFormat { columns: count::columns(), ..CsvFormat::default() }),
             false => Format::Raw,
