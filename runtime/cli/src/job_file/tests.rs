@@ -150,7 +150,7 @@ job.toml:11:2: unknown section 'checkpiont'
 
 #[test]
 fn each_fault_names_its_place_and_its_remedy() {
-    let cases: [(&str, &str, &str, &str); 26] = [
+    let cases: [(&str, &str, &str, &str); 30] = [
         (
             "[sink]\ntopic = \"delayed\"\nkey = \"carrier\"\n",
             "",
