@@ -27,6 +27,7 @@ pub mod outcome;
 mod outcome_topic;
 pub mod provenance;
 mod ranges;
+pub mod savepoint;
 pub mod sink;
 pub mod source;
 

@@ -73,7 +73,12 @@ impl SourceFactory for ShareSourceFactory {
         let rows = RowsBuilder::new(&self.config.format, names);
         let plan = RejectPlan::new(&self.config, &self.group);
         let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, plan);
-        let ledger = self.tail.is_started().then(|| LedgerFilter::new(self.tail.clone()));
+        let decided = self.attempt.decided();
+        let ledger = match self.tail.is_started() {
+            true => Some(LedgerFilter::new(self.tail.clone())),
+            false if decided.is_empty() => None,
+            false => Some(LedgerFilter::fixed(decided)),
+        };
         let parts = SourceParts {
             reader,
             topics: self.topics.clone(),

@@ -49,7 +49,7 @@ pub(super) struct ShareSource {
     /// `None` once nothing is acquired any more.
     fetching: Option<Fetching>,
     mode: AckMode,
-    /// In ledger mode, and beside replicas in it.
+    /// In ledger mode, and beside replicas in it; and after a rewind.
     ledger: Option<LedgerFilter>,
     pub(super) clock: Clock,
     /// The last fetch found nothing, and the next one waits until then.
