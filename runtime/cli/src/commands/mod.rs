@@ -8,6 +8,7 @@ pub(crate) mod group;
 pub(crate) mod produce;
 pub(crate) mod read;
 pub(crate) mod run;
+pub(crate) mod savepoint;
 pub(crate) mod topic;
 pub(crate) mod transactions;
 pub(crate) mod verify;
