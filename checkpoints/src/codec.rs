@@ -1,19 +1,43 @@
-//! Bytes of a manifest: one header line with a checksum, then JSON.
+//! Bytes of a manifest or a savepoint: one header line with a checksum, then JSON.
 //!
 //! ```text
 //! sharestream-manifest sha256=<64 hex digits of the rest>\n
 //! {"format_version":1, ...}\n
 //! ```
+//! A savepoint begins with `sharestream-savepoint`.
 //!
 //! The checksum finds damage also where no outcome record knows the hash of the whole object. The version is in
 //! the body, read before anything else of it, so that a newer format is named and not reported as damage.
 
 use std::fmt::Write;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{Error, ErrorKind, Manifest, Result};
+use crate::{Error, ErrorKind, Manifest, Result, Savepoint};
+
+/// A kind of stored document.
+pub(crate) trait Document: Serialize + DeserializeOwned {
+    /// What people call it.
+    const WHAT: &'static str;
+    /// How its bytes begin.
+    const MAGIC: &'static str;
+    /// The newest version that this build reads, and the one that it writes.
+    const FORMAT_VERSION: u32;
+}
+
+impl Document for Manifest {
+    const WHAT: &'static str = "manifest";
+    const MAGIC: &'static str = MAGIC;
+    const FORMAT_VERSION: u32 = Manifest::FORMAT_VERSION;
+}
+
+impl Document for Savepoint {
+    const WHAT: &'static str = "savepoint";
+    const MAGIC: &'static str = "sharestream-savepoint sha256=";
+    const FORMAT_VERSION: u32 = Savepoint::FORMAT_VERSION;
+}
 
 const MAGIC: &str = "sharestream-manifest sha256=";
 /// SHA-256 as lower-case hex.
@@ -27,13 +51,14 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// The stored bytes of `manifest`.
-pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
-    let mut body = serde_json::to_vec(manifest)
-        .map_err(|error| Error::new(ErrorKind::Bug, "cannot write a manifest as json").with_source(error))?;
+/// The stored bytes of `document`.
+pub(crate) fn encode<D: Document>(document: &D) -> Result<Vec<u8>> {
+    let mut body = serde_json::to_vec(document).map_err(|error| {
+        Error::new(ErrorKind::Bug, format!("cannot write a {} as json", D::WHAT)).with_source(error)
+    })?;
     body.push(b'\n');
-    let mut bytes = Vec::with_capacity(MAGIC.len() + 65 + body.len());
-    bytes.extend_from_slice(MAGIC.as_bytes());
+    let mut bytes = Vec::with_capacity(D::MAGIC.len() + 65 + body.len());
+    bytes.extend_from_slice(D::MAGIC.as_bytes());
     bytes.extend_from_slice(sha256_hex(&body).as_bytes());
     bytes.push(b'\n');
     bytes.append(&mut body);
@@ -41,9 +66,10 @@ pub(crate) fn encode(manifest: &Manifest) -> Result<Vec<u8>> {
 }
 
 /// Reads what [`encode`] wrote; `path` is for the error. Errors: `Corrupt`; `InvalidInput` for a newer format.
-pub(crate) fn decode(path: &str, bytes: &[u8]) -> Result<Manifest> {
-    let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("manifest {path} is damaged: {what}"));
-    let rest = bytes.strip_prefix(MAGIC.as_bytes()).ok_or_else(|| corrupt("it does not begin as one"))?;
+pub(crate) fn decode<D: Document>(path: &str, bytes: &[u8]) -> Result<D> {
+    let name = D::WHAT;
+    let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("{name} {path} is damaged: {what}"));
+    let rest = bytes.strip_prefix(D::MAGIC.as_bytes()).ok_or_else(|| corrupt("it does not begin as one"))?;
     let (checksum, rest) = rest.split_at_checked(64).ok_or_else(|| corrupt("it ends in its first line"))?;
     let body = rest.strip_prefix(b"\n").ok_or_else(|| corrupt("its first line is too long"))?;
     if sha256_hex(body).as_bytes() != checksum {
@@ -54,15 +80,16 @@ pub(crate) fn decode(path: &str, bytes: &[u8]) -> Result<Manifest> {
     struct Version {
         format_version: u32,
     }
-    let not_json = |error: serde_json::Error| corrupt("it is not the json of a manifest").with_source(error);
+    let not_json =
+        |error: serde_json::Error| corrupt(&format!("it is not the json of a {name}")).with_source(error);
     let Version { format_version } = serde_json::from_slice(body).map_err(not_json)?;
-    if format_version > Manifest::FORMAT_VERSION {
+    if format_version > D::FORMAT_VERSION {
         return Err(Error::new(
             ErrorKind::InvalidInput,
             format!(
-                "manifest {path} has format version {format_version}, this version reads up to {}: start the newer \
+                "{name} {path} has format version {format_version}, this version reads up to {}: start the newer \
                  sharestream that wrote it",
-                Manifest::FORMAT_VERSION
+                D::FORMAT_VERSION
             ),
         ));
     }
@@ -115,7 +142,7 @@ mod tests {
     #[test]
     fn a_manifest_reads_back_and_is_readable() {
         let bytes = encode(&manifest()).unwrap();
-        assert_eq!(decode("m", &bytes).unwrap(), manifest());
+        assert_eq!(decode::<Manifest>("m", &bytes).unwrap(), manifest());
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.contains(r#"[0,9,"accept"],[10,10,"gap"]"#), "{text}");
     }
@@ -129,7 +156,7 @@ mod tests {
             "\n"
         );
         let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
-        let manifest = decode("m", bytes.as_bytes()).unwrap();
+        let manifest: Manifest = decode("m", bytes.as_bytes()).unwrap();
         assert_eq!(manifest.checkpoint, CheckpointId(5));
         assert_eq!(manifest.sources[0].decided[0].decision, OffsetDecision::Reject);
         assert_eq!(manifest.outcome_topic_id, None, "the first format did not know it");
@@ -146,7 +173,7 @@ mod tests {
             "\n"
         );
         let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
-        let read = decode("m", bytes.as_bytes()).unwrap();
+        let read: Manifest = decode("m", bytes.as_bytes()).unwrap();
         assert_eq!(read.outcome_topic_id, Some(TopicId(uuid::Uuid::from_u128(5))));
     }
 
@@ -161,7 +188,7 @@ mod tests {
             "\n"
         );
         let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
-        let read = decode("m", bytes.as_bytes()).unwrap();
+        let read: Manifest = decode("m", bytes.as_bytes()).unwrap();
         assert_eq!(read.operators[0].parts[0].checkpoint, CheckpointId(7));
         assert_eq!(encode(&read).unwrap(), bytes.as_bytes());
     }
@@ -171,7 +198,7 @@ mod tests {
         let body = b"{\"format_version\":4,\"job\":{}}\n";
         let mut bytes = format!("{MAGIC}{}\n", sha256_hex(body)).into_bytes();
         bytes.extend_from_slice(body);
-        let error = decode("m", &bytes).unwrap_err();
+        let error = decode::<Manifest>("m", &bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains("format version 4"), "{error}");
     }
@@ -185,7 +212,7 @@ mod tests {
             cut.truncate(at);
             bytes[at] ^= flip;
             for damaged in [bytes, cut] {
-                let error = decode("manifests/x", &damaged).unwrap_err();
+                let error = decode::<Manifest>("manifests/x", &damaged).unwrap_err();
                 prop_assert_eq!(error.kind(), ErrorKind::Corrupt);
                 prop_assert!(error.to_string().contains("manifests/x"));
             }

@@ -65,6 +65,18 @@ impl CheckpointStore {
         Err(Error::new(ErrorKind::Retry, context))
     }
 
+    /// Notes an owner of before, whose manifest comes back from a savepoint: epochs only rise. One that is there stays.
+    pub(crate) async fn note_earlier_owner(&self, epoch: JobEpoch, savepoint: &str) -> Result<()> {
+        let by = format!("savepoint {savepoint}");
+        let record = OwnerRecord { format_version: 1, by, acquired_ms: 0 };
+        let bytes = Bytes::from(serde_json::to_vec(&record).map_err(|error| {
+            Error::new(ErrorKind::Bug, "cannot write an owner record as json").with_source(error)
+        })?);
+        match self.create(&self.paths().owner(epoch), bytes).await? {
+            Create::Written | Create::Found(_) => Ok(()),
+        }
+    }
+
     /// Checks that nobody has taken over. Errors: `Fenced`, naming the newer owner; `Corrupt` when our own owner
     /// object is gone.
     pub async fn check_owner(&self, owner: &Owner) -> Result<()> {

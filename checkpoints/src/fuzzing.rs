@@ -17,7 +17,7 @@ pub fn manifest_of_body(body: &[u8]) -> Option<Manifest> {
 /// # Panics
 /// As [`manifest_of_body`].
 pub fn manifest(object: &[u8]) -> Option<Manifest> {
-    let manifest = codec::decode("fuzzed", object).ok()?;
+    let manifest: Manifest = codec::decode("fuzzed", object).ok()?;
     let written = codec::encode(&manifest).ok()?;
     assert_eq!(codec::decode("written", &written).ok().as_ref(), Some(&manifest), "a manifest reads back");
     Some(manifest)

@@ -8,6 +8,9 @@
 //! instances/<instance>/manifests/<id>-<epoch>.pending     the manifest, written before its outcome is decided
 //! instances/<instance>/manifests/<id>-<epoch>.completed   its outcome is known to be: committed
 //! instances/<instance>/state/<id>-<epoch>-...arrow        parts of operators' state, which manifests name
+//! instances/<instance>/holds/<name>                       somebody copies state: nothing is deleted meanwhile
+//! savepoints/<name>/savepoint.json                        a savepoint; written last, behind all that it needs
+//! savepoints/<name>/manifest, .../state/...arrow          its copies of manifest and state
 //! ```
 //!
 //! Every object is written once and never changed (create-if-absent), so no store needs compare-and-set. An answer
@@ -61,6 +64,7 @@ mod error;
 mod fence;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod hold;
 mod inspect;
 mod local;
 mod location;
@@ -69,12 +73,15 @@ mod paths;
 mod publish;
 mod recover;
 mod retention;
+mod savepoint;
+mod savepoints;
 mod state;
 mod store;
 mod types;
 
 pub use error::{Error, Result};
 pub use fence::Owner;
+pub use hold::Hold;
 pub use inspect::{Fault, InspectedCheckpoint, Inspection, StoredOwner};
 pub use local::LocalStore;
 pub use location::{OpenedStore, StoreLocation};
@@ -82,6 +89,8 @@ pub use manifest::{DecidedOffsets, Manifest, OffsetDecision, SourceSnapshot};
 pub use publish::PublishedCheckpoint;
 pub use recover::{Recovered, Recovery};
 pub use retention::Retention;
+pub use savepoint::{OutcomePosition, Savepoint, SavepointSource};
+pub use savepoints::{ListedSavepoint, LoadedSavepoint, SavepointPlace, Savepoints};
 pub use sharestream_base::ErrorKind;
 pub use state::{OperatorSnapshot, StatePart, StatePartKind, StatePartPlace};
 pub use store::CheckpointStore;

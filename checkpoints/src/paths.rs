@@ -47,6 +47,16 @@ impl Paths {
         self.instance.clone().join("manifests")
     }
 
+    /// The folder of notes that nothing may be deleted for now.
+    pub(crate) fn holds(&self) -> Path {
+        self.instance.clone().join("holds")
+    }
+
+    /// The folder of savepoints in a job's own store.
+    pub(crate) fn savepoints() -> Path {
+        Path::from("savepoints")
+    }
+
     pub(crate) fn state_folder(&self) -> Path {
         self.instance.clone().join("state")
     }

@@ -42,10 +42,14 @@ impl Retention {
     }
 
     /// Deletes what may go; `needed` as in [`Retention::surplus`]. Not on the commit path: call it now and then.
-    /// Returns how many went. Interrupted, the next call goes on. Errors: `Retry`, `InvalidInput`.
+    /// Returns how many went; none while somebody holds the store ([`crate::Hold`]). Interrupted, the next call goes on. Errors: `Retry`, `InvalidInput`.
     pub async fn run(&self, store: &CheckpointStore, needed: CheckpointId) -> Result<usize> {
         let stored = store.list().await?;
         let surplus = self.surplus(&stored, needed);
+        if store.is_held().await? {
+            tracing::debug!("retention waits: a savepoint is being made");
+            return Ok(0);
+        }
         for name in &surplus {
             store.delete_checkpoint(name).await?;
         }

@@ -104,7 +104,8 @@ impl CheckpointStore {
         Ok(store)
     }
 
-    fn unclaimed(opened: &OpenedStore, key: JobKey) -> Result<Self> {
+    /// Nobody's: looks at nothing and claims nothing.
+    pub(crate) fn unclaimed(opened: &OpenedStore, key: JobKey) -> Result<Self> {
         for (what, name) in [("job", &key.job), ("instance", &key.instance)] {
             if name.is_empty() {
                 return Err(Error::new(
@@ -275,7 +276,7 @@ impl CheckpointStore {
             return Err(corrupt("has a name that no manifest has".to_owned()));
         };
         let Some(bytes) = self.read(&path).await? else { return Err(corrupt("is missing".to_owned())) };
-        let manifest = codec::decode(&described, &bytes)?;
+        let manifest: Manifest = codec::decode(&described, &bytes)?;
         if (manifest.checkpoint, manifest.job_epoch) != (id, epoch) {
             return Err(corrupt(format!(
                 "holds checkpoint {} of job epoch {}",
@@ -419,7 +420,7 @@ impl CheckpointStore {
         Ok(paths)
     }
 
-    async fn list_objects(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
+    pub(crate) async fn list_objects(&self, folder: &Path) -> Result<Vec<ObjectMeta>> {
         let listed = self.objects.list(Some(folder)).try_collect().await;
         listed.map_err(|error| self.failed("list", folder, error))
     }

@@ -36,6 +36,8 @@ pub(crate) struct Attempt {
     owners: Mutex<BTreeSet<String>>,
     /// An incarnation before the present one is known.
     is_restarted: AtomicBool,
+    /// What is decided although the group hands it out: the group was taken back to a savepoint that had decided it.
+    decided: Mutex<Arc<Decisions>>,
     /// Members of the present attempt that may still acquire something.
     fetching: Mutex<Arc<watch::Sender<usize>>>,
     /// The way to the other processes of the job, where there are any.
@@ -94,6 +96,7 @@ impl Attempt {
             committed: Mutex::default(),
             owners: Mutex::default(),
             is_restarted: AtomicBool::new(false),
+            decided: Mutex::default(),
             fetching: Mutex::new(Arc::new(watch::Sender::new(0))),
             outbox: Mutex::new(None),
             answers: watch::Sender::new(Answers::new()),
@@ -119,6 +122,16 @@ impl Attempt {
     /// Whether the replica has run before.
     pub(crate) fn set_restarted(&self, is_restarted: bool) {
         self.is_restarted.store(is_restarted, Ordering::Relaxed);
+    }
+
+    /// What is decided although the group hands it out.
+    pub(crate) fn decided(&self) -> Arc<Decisions> {
+        locked(&self.decided).clone()
+    }
+
+    /// Told by recovery, before sources are made.
+    pub(crate) fn set_decided(&self, decided: Decisions) {
+        *locked(&self.decided) = Arc::new(decided);
     }
 
     /// An owner that is ours from now on, or that we follow.

@@ -19,7 +19,8 @@ use crate::Result;
 use crate::attempt::Attempt;
 use crate::attempt::link::AttemptLink;
 use crate::commit::{
-    AtLeastOnceCommit, LedgerCommit, OutcomeTopic, TransactionalCommit, Transactions, TransactionsConfig,
+    AtLeastOnceCommit, LedgerCommit, OutcomeTopic, RewindCommit, TransactionalCommit, Transactions,
+    TransactionsConfig,
 };
 use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
@@ -201,6 +202,30 @@ impl KafkaJob {
     /// The commit protocol of one attempt; forgets what the attempt before left. `hook` is called where only the
     /// protocol can: between staged leaders and while EndTxn is on its way.
     pub fn commit_protocol(&self, hook: Option<StepHook>) -> Box<dyn CommitProtocol> {
+        let transactions = self.transactions(hook);
+        match self.mode {
+            AckMode::AtLeastOnce => Box::new(AtLeastOnceCommit::new(transactions)),
+            AckMode::Ledger => {
+                Box::new(LedgerCommit::new(transactions, self.tail.clone(), self.keeper_config()))
+            }
+            AckMode::Transactional => {
+                let separately = self.config.stage_separately;
+                Box::new(TransactionalCommit::new(transactions, separately, self.tail.clone()))
+            }
+        }
+    }
+
+    /// The commit protocol of whoever starts the job from a savepoint: it commits state, and decides nothing.
+    pub(crate) fn rewind_protocol(&self) -> Box<dyn CommitProtocol> {
+        Box::new(RewindCommit::new(self.transactions(None)))
+    }
+
+    /// The outcome topic and the group's partition of it.
+    pub(crate) fn outcomes(&self) -> &OutcomeTopic {
+        &self.outcomes
+    }
+
+    fn transactions(&self, hook: Option<StepHook>) -> Transactions {
         self.attempt.reset();
         let config = TransactionsConfig {
             job: self.config.job.clone(),
@@ -217,17 +242,7 @@ impl KafkaJob {
                 self.config.policy(RejectKind::DeliveryLimit),
             ),
         };
-        let transactions = Transactions::new(self.client.clone(), config, self.attempt.clone(), hook);
-        match self.mode {
-            AckMode::AtLeastOnce => Box::new(AtLeastOnceCommit::new(transactions)),
-            AckMode::Ledger => {
-                Box::new(LedgerCommit::new(transactions, self.tail.clone(), self.keeper_config()))
-            }
-            AckMode::Transactional => {
-                let separately = self.config.stage_separately;
-                Box::new(TransactionalCommit::new(transactions, separately, self.tail.clone()))
-            }
-        }
+        Transactions::new(self.client.clone(), config, self.attempt.clone(), hook)
     }
 
     /// What carries the state that sources, sinks and commit protocol share, where they are in processes of their own: one

@@ -30,6 +30,7 @@ pub mod parking;
 mod parking_start;
 pub mod provenance;
 mod ranges;
+pub mod savepoint;
 pub mod sink;
 pub mod source;
 

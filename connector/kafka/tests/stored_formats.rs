@@ -99,6 +99,7 @@ fn records(version: u32) -> Vec<(String, LogEntry)> {
             group: "late".to_owned(),
             generation: ReplayGeneration(1),
             ready: true,
+            begins: None,
         };
         records.push((floor.key(), LogEntry::Floor(floor)));
         records.push((generation.key(), LogEntry::Generation(generation)));
@@ -159,7 +160,7 @@ fn a_record_of_a_newer_format_is_refused_by_its_version_and_not_called_damage() 
         ["flights/main/4000/7", "#mode/late", "#owner/flights/main", "#floor/late/1", "#generation/late/1"]
     {
         let error = LogEntry::decode(key.as_bytes(), value).unwrap_err();
-        assert!(matches!(error, RecordFormatError::Version { found: 1000 }), "{key}: {error}");
+        assert!(matches!(error, RecordFormatError::Version { found: 1000, .. }), "{key}: {error}");
         assert!(error.to_string().contains("newer than"), "{error}");
     }
     // A kind of record that this build does not know is skipped: it says nothing about what this build decides.

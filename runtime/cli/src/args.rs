@@ -4,6 +4,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod dead_letters;
 pub(crate) mod groups;
 pub(crate) mod processes;
+pub(crate) mod savepoints;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     /// List, show, check or delete the checkpoints of a job
     #[command(subcommand)]
     Checkpoint(checkpoints::CheckpointCommand),
+    /// Make a savepoint of a job, or list, show, check or delete savepoints
+    Savepoint(Box<savepoints::SavepointArgs>),
     /// List, show or replay dead letters
     #[command(subcommand)]
     DeadLetter(dead_letters::DeadLetterCommand),
@@ -112,6 +115,15 @@ pub(crate) struct RunArgs {
     /// Serve metrics here (/metrics, /healthz, /readyz) instead of where the job file says; port 0 takes a free one
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics_listen: Option<HostPort>,
+    /// Start from this savepoint: its place, or its name in the job's store. It must be the last commit, unless --rewind
+    #[arg(long, value_name = "SAVEPOINT")]
+    pub(crate) from: Option<String>,
+    /// Go back to the savepoint: group, offsets and state; what came after it is processed again
+    #[arg(long, requires = "from")]
+    pub(crate) rewind: bool,
+    /// Also where the job went back to this savepoint before, and has committed since
+    #[arg(long, requires = "rewind")]
+    pub(crate) again: bool,
     /// Longest wait for the last checkpoint after Ctrl-C or SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) drain_timeout: u64,

@@ -59,6 +59,7 @@ async fn run(command: Command) -> Exit {
         Command::Group(command) => Box::pin(commands::group::run(env, command)).await,
         Command::Transactions(command) => Box::pin(commands::transactions::run(env, command)).await,
         Command::Checkpoint(command) => Box::pin(commands::checkpoint::run(env, command)).await,
+        Command::Savepoint(args) => Box::pin(commands::savepoint::run(env, *args)).await,
         Command::DeadLetter(command) => Box::pin(commands::dead_letter::run(env, command)).await,
     };
     match result {

@@ -71,6 +71,7 @@ pub mod source;
 pub mod state;
 mod status;
 mod supervisor;
+pub mod takeover;
 mod task;
 
 pub use commit::StepHook;

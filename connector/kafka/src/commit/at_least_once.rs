@@ -14,7 +14,7 @@ use sharestream_core::commit::{
 };
 
 use super::transactional::offset_count;
-use super::transactions::{ClaimTerms, Transactions};
+use super::transactions::Transactions;
 use crate::Result;
 use crate::attempt::Attempt;
 
@@ -83,7 +83,8 @@ impl CommitProtocol for AtLeastOnceCommit {
     }
 
     async fn write_outcome(&mut self, epoch: &SealedEpoch) -> Result<()> {
-        self.transactions.write_outcome(epoch, ClaimTerms::default()).await?;
+        let terms = self.transactions.terms();
+        self.transactions.write_outcome(epoch, terms).await?;
         Ok(())
     }
 

@@ -11,10 +11,12 @@
 mod at_least_once;
 mod ledger;
 mod recovery;
+mod rewind;
 mod transactional;
 mod transactions;
 
 pub(crate) use at_least_once::AtLeastOnceCommit;
 pub(crate) use ledger::LedgerCommit;
+pub(crate) use rewind::RewindCommit;
 pub(crate) use transactional::TransactionalCommit;
 pub(crate) use transactions::{OutcomeTopic, Transactions, TransactionsConfig};

@@ -168,6 +168,8 @@ impl Transactions {
     async fn take_ownership(&mut self, job_epoch: JobEpoch) -> Result<Ownership> {
         let (log, from) = self.read_log().await?;
         self.check_not_replaced_in(&log)?;
+        // Before anything is taken from whoever rewinds.
+        self.check_rewind(&log)?;
         let (job, instance) = (self.config.job.clone(), self.config.instance.clone());
         let followed = log.owner(&job, &instance).map(|owner| owner.incarnation.clone());
         self.attempt().set_restarted(followed.is_some());
@@ -255,6 +257,42 @@ impl Transactions {
         ))
     }
 
+    /// Errors: `InvalidInput` when the group is between the steps of a rewind, `Retry` when between those of a reset.
+    fn check_rewind(&self, log: &OutcomeLog) -> Result<()> {
+        let group = &self.config.group;
+        let Some(begun) = log.generation(group).filter(|begun| !begun.is_ready && !self.is_rewinding) else {
+            return Ok(());
+        };
+        let Some(rewind) = begun.rewind() else {
+            if self.config.mode == AckMode::Ledger {
+                // The keeper says it, and waits.
+                return Ok(());
+            }
+            let context = format!(
+                "a reset of group {group} has begun and not ended; if it is not under way, repeat it: sharestream group \
+                 reset {group}"
+            );
+            return Err(Error::new(ErrorKind::Retry, context));
+        };
+        Err(Error::new(
+            ErrorKind::InvalidInput,
+            format!(
+                "job {} is between two states: its return to savepoint {} has begun and not ended. Unless that is under way \
+                 now, start the job with --from {} --rewind once more, which ends it",
+                rewind.job, rewind.savepoint, rewind.place
+            ),
+        ))
+    }
+
+    /// What the group's replay generation says to claims and to the sources.
+    fn take_generation(&mut self, log: &OutcomeLog) {
+        let begun = log.generation(&self.config.group);
+        self.generation = begun.map(|begun| begun.generation).unwrap_or_default();
+        let begins = begun.and_then(|begun| begun.begins.as_ref());
+        let decided = begins.map(|begins| begins.decisions()).unwrap_or_default();
+        self.attempt().set_decided(decided);
+    }
+
     /// The highest incarnation that an owner record or an outcome of this replica names.
     pub(crate) async fn last_job_epoch(&mut self) -> Result<Option<JobEpoch>> {
         let (log, _) = self.read_log().await?;
@@ -306,6 +344,9 @@ impl Transactions {
             }
             match last_committed(log.outcomes())? {
                 Some(last) => {
+                    // Again: who rewinds fences everybody whose owner record it has read, and we had not written ours.
+                    self.check_rewind(&log)?;
+                    self.take_generation(&log);
                     self.check_deliveries(&log).await?;
                     self.pin_mode(log.mode(&self.config.group)).await?;
                     return Ok(last);

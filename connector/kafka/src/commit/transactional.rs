@@ -15,7 +15,7 @@ use sharestream_core::commit::{
 use sharestream_core::decision::{Decision, Decisions, MemberDecisions, ShareMember};
 
 use super::ledger::Arbitration;
-use super::transactions::{ClaimTerms, Transactions};
+use super::transactions::Transactions;
 use crate::ledger::{LedgerTail, must_arbitrate, start_offsets};
 use crate::source::acknowledge_type;
 use crate::{Error, Result};
@@ -232,7 +232,8 @@ impl CommitProtocol for TransactionalCommit {
         match &mut self.roll_out {
             Some(roll_out) => roll_out.arbitration.claim(&mut self.transactions, epoch).await,
             None => {
-                self.transactions.write_outcome(epoch, ClaimTerms::default()).await?;
+                let terms = self.transactions.terms();
+                self.transactions.write_outcome(epoch, terms).await?;
                 Ok(())
             }
         }

@@ -99,6 +99,10 @@ pub(crate) struct Transactions {
     pub(super) ownership: Option<Ownership>,
     /// How often the group's mode had changed when we recovered.
     pub(super) era: u32,
+    /// Replay generation of the group when we recovered.
+    pub(super) generation: ReplayGeneration,
+    /// True for the one that rewinds the group: only it goes on where a rewind is half done.
+    pub(super) is_rewinding: bool,
     outcome_writer: BatchWriter,
     pub(super) open: BTreeMap<CheckpointId, OpenEpoch>,
     /// The last committed epochs, for whoever waits until they are visible.
@@ -126,6 +130,8 @@ impl Transactions {
             sessions: Vec::new(),
             ownership: None,
             era: 0,
+            generation: ReplayGeneration::default(),
+            is_rewinding: false,
             outcome_writer,
             open: BTreeMap::new(),
             committed: BTreeMap::new(),
@@ -142,6 +148,17 @@ impl Transactions {
 
     pub(crate) fn transactional_id(&self, checkpoint: CheckpointId) -> String {
         self.config.transactional_id(slot_of(checkpoint))
+    }
+
+    /// Lets recovery pass where a rewind of the group is half done.
+    pub(super) fn rewinding(mut self) -> Self {
+        self.is_rewinding = true;
+        self
+    }
+
+    /// What the outcome record of an epoch says where no view of the ledger knows more.
+    pub(super) fn terms(&self) -> ClaimTerms {
+        ClaimTerms { generation: self.generation, deadline_ms: None }
     }
 
     /// Called at the steps that only the protocol sees.

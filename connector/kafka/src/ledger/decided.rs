@@ -1,7 +1,8 @@
 //! What of a delivery is decided already: it is acknowledged as it was decided, and does not enter the job. Pure.
 
+use sharestream_base::ids::Offset;
 use sharestream_client::{AcquiredPartition, AcquiredRange};
-use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
+use sharestream_core::decision::{DecidedRange, Decision, Decisions, SourcePartition};
 
 use super::view::View;
 
@@ -14,31 +15,52 @@ pub(crate) struct Dropped {
     pub(crate) below_floor: u64,
 }
 
-/// Whether the view knows some of `acquired` as decided.
-pub(crate) fn is_touched(view: &View, acquired: &AcquiredPartition) -> bool {
+/// What is known as decided: by a view of the ledger, or by a rewind, which has no floors.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    view: Option<&'a View>,
+    decided: &'a Decisions,
+}
+
+impl<'a> Known<'a> {
+    pub(crate) fn of(view: &'a View) -> Self {
+        Known { view: Some(view), decided: view.committed() }
+    }
+
+    pub(crate) fn fixed(decided: &'a Decisions) -> Self {
+        Known { view: None, decided }
+    }
+
+    fn floor(&self, source: SourcePartition) -> Option<Offset> {
+        self.view.and_then(|view| view.floor(source))
+    }
+}
+
+/// Whether some of `acquired` is known as decided.
+pub(crate) fn is_touched(known: Known<'_>, acquired: &AcquiredPartition) -> bool {
     let source = SourcePartition { topic_id: acquired.topic_id, partition: acquired.partition };
-    let floor = view.floor(source);
+    let floor = known.floor(source);
     acquired.acquired.iter().any(|range| {
         floor.is_some_and(|floor| range.first < floor)
-            || view.committed().overlaps(source, range.first, range.last)
+            || known.decided.overlaps(source, range.first, range.last)
     })
 }
 
-/// Takes out of `acquired` what the view knows as decided, and gives it with the decisions. Below the floor the decision
+/// Takes out of `acquired` what is known as decided, and gives it with the decisions. Below the floor the decision
 /// itself is gone; ACCEPT is as final as any.
 ///
-/// The view must have been caught up since the records were acquired: an older one may not know of a reset (R4).
+/// A view must have been caught up since the records were acquired: an older one may not know of a reset (R4).
 pub(crate) fn take_decided(
-    view: &View,
+    known: Known<'_>,
     acquired: &mut AcquiredPartition,
     dropped: &mut Dropped,
 ) -> Vec<(SourcePartition, DecidedRange)> {
     let source = SourcePartition { topic_id: acquired.topic_id, partition: acquired.partition };
     let mut decided = Vec::new();
-    if !is_touched(view, acquired) {
+    if !is_touched(known, acquired) {
         return decided;
     }
-    let floor = view.floor(source);
+    let floor = known.floor(source);
     let mut left = Vec::with_capacity(acquired.acquired.len());
     for range in std::mem::take(&mut acquired.acquired) {
         let mut next = range.first;
@@ -48,7 +70,7 @@ pub(crate) fn take_decided(
             dropped.below_floor += next.count_to(last);
             next = last.next();
         }
-        for part in view.committed().within(source, next, range.last) {
+        for part in known.decided.within(source, next, range.last) {
             if next < part.first {
                 left.push(AcquiredRange { first: next, last: part.first.plus(-1), ..range });
             }

@@ -32,8 +32,9 @@ mod tests;
 mod view;
 
 pub(crate) use arbiter::{OwnClaim, Verdict, judge, must_arbitrate};
-pub(crate) use decided::{Dropped, is_touched, take_decided};
+pub(crate) use decided::{Dropped, Known, is_touched, take_decided};
 pub(crate) use keeper::{Keeper, KeeperConfig};
+pub(crate) use reset::{begin_rewind, end_rewind};
 pub use reset::{has_ledger, reset_generation, return_to_ledger};
 pub(crate) use starts::start_offsets;
 pub(crate) use tail::LedgerTail;

@@ -9,7 +9,8 @@ use super::view::{ResponseEnd, View};
 use crate::error::{bug, client_error, invalid_input};
 use crate::job::is_missing;
 use crate::outcome::{
-    FORMAT_VERSION, GenerationRecord, ModeRecord, ReplayGeneration, outcome_partition, write_record,
+    Beginning, BegunPartition, FORMAT_VERSION, GenerationRecord, ModeRecord, REWIND_FORMAT_VERSION,
+    ReplayGeneration, outcome_partition, write_record,
 };
 use crate::{Error, Result};
 
@@ -61,9 +62,16 @@ impl Ledger {
         write_record(&self.client, (&self.topic, self.partition), (key, value), doing).await
     }
 
-    async fn write_generation(&self, generation: ReplayGeneration, ready: bool) -> Result<()> {
+    async fn write_generation(
+        &self,
+        generation: ReplayGeneration,
+        ready: bool,
+        begins: Option<Box<Beginning>>,
+    ) -> Result<()> {
+        let is_rewind = begins.as_ref().is_some_and(|begins| begins.rewind.is_some());
+        let format_version = if is_rewind { REWIND_FORMAT_VERSION } else { FORMAT_VERSION };
         let record =
-            GenerationRecord { format_version: FORMAT_VERSION, group: self.group.clone(), generation, ready };
+            GenerationRecord { format_version, group: self.group.clone(), generation, ready, begins };
         let value = record.encode().map_err(|error| bug("generation record").with_source(error))?;
         self.write(&record.key(), &value, "write the generation record").await
     }
@@ -84,8 +92,9 @@ impl Ledger {
     }
 }
 
-/// Whether decisions of the group are in a ledger: it is in ledger mode, or has been. A reset of its offsets alone would
-/// then be taken for an accident; [`reset_generation`] does it properly. `false` where there is no such outcome topic.
+/// Whether decisions of the group are in the outcome topic: a job has run in it. A reset of its offsets alone would then be
+/// taken for an accident in ledger mode, and in any mode a savepoint would take for decided what is wanted again;
+/// [`reset_generation`] does it properly. `false` where there is no such outcome topic.
 ///
 /// # Errors
 /// `Retry`, `Corrupt`.
@@ -99,7 +108,8 @@ pub async fn has_ledger(client: &Client, outcome_topic: &str, group: &str) -> Re
         Err(error) => return Err(client_error(format!("look up outcome topic {outcome_topic}"))(error)),
     }
     let ledger = Ledger::read(client, outcome_topic, group).await?;
-    Ok(ledger.view.era() > 0 || ledger.view.mode().is_some_and(|(_, mode)| mode.mode == AckMode::Ledger))
+    // Every start of a job records its mode.
+    Ok(ledger.view.mode().is_some())
 }
 
 /// Opens a new replay generation of a group: its records from `starts` on are processed again, whatever was decided of
@@ -123,16 +133,70 @@ pub async fn reset_generation(
     let ledger = Ledger::read(client, outcome_topic, group).await?;
     ledger.must_be_empty("repeat the reset").await?;
     let generation = ledger.view.generation().next();
-    ledger.write_generation(generation, false).await?;
+    let begins = Beginning {
+        since_ms: client.env().clock.wall_ms(),
+        rewind: None,
+        partitions: begun_partitions(client, starts).await?,
+    };
+    ledger.write_generation(generation, false, Some(Box::new(begins))).await?;
     // The broker refuses as well when somebody has joined meanwhile.
     client
         .admin()
         .alter_share_group_offsets(group, starts)
         .await
         .map_err(client_error(format!("reset the offsets of group {group}; repeat the reset")))?;
-    ledger.write_generation(generation, true).await?;
+    ledger.write_generation(generation, true, None).await?;
     tracing::info!(group, %generation, "replay generation opened");
     Ok(generation)
+}
+
+/// Where a plain reset begins: nothing above the offsets stays decided.
+async fn begun_partitions(client: &Client, starts: &[StartOffset]) -> Result<Vec<BegunPartition>> {
+    let mut partitions = Vec::with_capacity(starts.len());
+    for StartOffset { topic, partition, start_offset } in starts {
+        let info = client.topic(topic).await.map_err(client_error(format!("look up topic {topic}")))?;
+        partitions.push(BegunPartition {
+            topic: topic.clone(),
+            topic_id: info.topic_id,
+            partition: *partition,
+            start_offset: *start_offset,
+            decided: Vec::new(),
+        });
+    }
+    Ok(partitions)
+}
+
+/// The first step of a rewind: the record that begins its generation. From here on no job of the group starts. Errors:
+/// `InvalidInput` when the group has members.
+pub(crate) async fn begin_rewind(
+    client: &Client,
+    outcome_topic: &str,
+    group: &str,
+    begins: Beginning,
+) -> Result<ReplayGeneration> {
+    let ledger = Ledger::read(client, outcome_topic, group).await?;
+    ledger.must_be_empty("repeat the rewind").await?;
+    let generation = ledger.view.generation().next();
+    ledger.write_generation(generation, false, Some(Box::new(begins))).await?;
+    Ok(generation)
+}
+
+/// The last step of a rewind: jobs of the group start again.
+pub(crate) async fn end_rewind(
+    client: &Client,
+    outcome_topic: &str,
+    group: &str,
+    generation: ReplayGeneration,
+) -> Result<()> {
+    let ledger = Ledger::read(client, outcome_topic, group).await?;
+    if ledger.view.generation() != generation {
+        let context =
+            format!("group {group} was reset by somebody else while it was rewound; repeat the rewind");
+        return Err(Error::new(ErrorKind::Retry, context));
+    }
+    ledger.write_generation(generation, true, None).await?;
+    tracing::info!(group, %generation, "rewound");
+    Ok(())
 }
 
 /// Takes a group back from transactional to ledger mode: every transactional replica must be stopped (M2), for those that

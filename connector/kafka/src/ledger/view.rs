@@ -482,6 +482,10 @@ impl View {
                 self.overtaken_floors.clear();
             }
         }
+        if let Some(begins) = record.begins.as_ref().filter(|_| !self.generation_ready) {
+            // What a savepoint had decided is decided in this generation, too. Nobody claims before it is ready.
+            self.committed = begins.decisions();
+        }
         self.generation_ready |= record.ready;
     }
 }

@@ -1,4 +1,4 @@
-//! Records of the outcome topic that only ledger mode writes: floors and replay generations.
+//! Records of the outcome topic beside outcomes: floors, which only ledger mode writes, and replay generations.
 //!
 //! Each has its value in its key, so that a record of a lagging writer never replaces a higher one (F1).
 
@@ -6,9 +6,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
-use sharestream_core::decision::SourcePartition;
+use sharestream_core::decision::{DecidedRange, Decisions, SourcePartition};
 
-use super::record::{OutcomeCounts, RecordFormatError};
+use super::record::{OutcomeCounts, RecordFormatError, ranges};
+
+/// Version of a generation record that begins with a rewind: a build that reads only [`super::FORMAT_VERSION`] would
+/// process again what the rewind has decided, so it must not start.
+pub const REWIND_FORMAT_VERSION: u32 = 3;
 
 /// Begins the keys of floor records; no job name has this character.
 pub(super) const FLOOR_KEY: &str = "#floor/";
@@ -101,6 +105,71 @@ pub struct GenerationRecord {
     pub generation: ReplayGeneration,
     /// False: it begins, nobody follows the start offsets. True: they are reset.
     pub ready: bool,
+    /// Where the generation begins, in the first of its two records; `None` in those of builds before it. Since version 3
+    /// for a rewind, which older builds must not pass over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins: Option<Box<Beginning>>,
+}
+
+/// Where a group begins a generation, and what of it stays decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beginning {
+    /// Unix milliseconds, for people.
+    pub since_ms: i64,
+    /// The savepoint that a job goes back to; `None` for a plain reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewind: Option<RewindTo>,
+    /// By source partition.
+    pub partitions: Vec<BegunPartition>,
+}
+
+/// A savepoint that a job goes back to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RewindTo {
+    /// Job that goes back.
+    pub job: String,
+    /// Name of the savepoint.
+    pub savepoint: String,
+    /// SHA-256 of its document, which identifies it.
+    pub sha256: String,
+    /// Where it lay, for people.
+    pub place: String,
+}
+
+/// Where a generation begins in one source partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BegunPartition {
+    /// Topic name, for people; the id decides.
+    pub topic: String,
+    /// Topic id.
+    pub topic_id: TopicId,
+    /// Partition.
+    pub partition: PartitionIndex,
+    /// Everything below is decided.
+    pub start_offset: Offset,
+    /// Decided ranges above it: delivered once more, and acknowledged without effects.
+    #[serde(default, with = "ranges", skip_serializing_if = "Vec::is_empty")]
+    pub decided: Vec<DecidedRange>,
+}
+
+impl BegunPartition {
+    /// The share partition.
+    pub fn source(&self) -> SourcePartition {
+        SourcePartition { topic_id: self.topic_id, partition: self.partition }
+    }
+}
+
+impl Beginning {
+    /// What is decided above the start offsets.
+    pub fn decisions(&self) -> Decisions {
+        let mut decisions = Decisions::new();
+        for partition in &self.partitions {
+            for range in &partition.decided {
+                decisions.set(partition.source(), *range);
+            }
+        }
+        decisions
+    }
 }
 
 impl GenerationRecord {
@@ -121,6 +190,7 @@ impl GenerationRecord {
 
 #[cfg(test)]
 mod tests {
+    use sharestream_core::decision::Decision;
     use uuid::Uuid;
 
     use super::super::LogEntry;
@@ -151,6 +221,7 @@ mod tests {
             group: "g".to_owned(),
             generation: ReplayGeneration(1),
             ready: false,
+            begins: None,
         };
         let text = r#"{"format_version":2,"group":"g","generation":1,"ready":false}"#;
         assert_eq!(String::from_utf8(begun.encode().unwrap()).unwrap(), text);
@@ -160,6 +231,38 @@ mod tests {
             ("#generation/g/1", "#generation/g/1/ready")
         );
         let read = LogEntry::decode(begun.key().as_bytes(), text.as_bytes()).unwrap();
-        assert_eq!(read, LogEntry::Generation(begun));
+        assert_eq!(read, LogEntry::Generation(begun.clone()));
+
+        let partition = BegunPartition {
+            topic: "flights".to_owned(),
+            topic_id: TopicId(Uuid::from_u128(1)),
+            partition: PartitionIndex(2),
+            start_offset: Offset(10),
+            decided: vec![DecidedRange { first: Offset(12), last: Offset(19), decision: Decision::Reject }],
+        };
+        let rewind = RewindTo {
+            job: "late".to_owned(),
+            savepoint: "savepoint-8-ab".to_owned(),
+            sha256: "ab".to_owned(),
+            place: "s3://b/x".to_owned(),
+        };
+        let begins = Beginning { since_ms: 17, rewind: Some(rewind), partitions: vec![partition] };
+        let rewound = GenerationRecord {
+            format_version: REWIND_FORMAT_VERSION,
+            begins: Some(Box::new(begins)),
+            ..begun.clone()
+        };
+        let text = concat!(
+            r#"{"format_version":3,"group":"g","generation":1,"ready":false,"begins":{"since_ms":17,"#,
+            r#""rewind":{"job":"late","savepoint":"savepoint-8-ab","sha256":"ab","place":"s3://b/x"},"partitions":["#,
+            r#"{"topic":"flights","topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partition":2,"start_offset":10,"#,
+            r#""decided":[[12,19,"reject"]]}]}}"#
+        );
+        assert_eq!(String::from_utf8(rewound.encode().unwrap()).unwrap(), text);
+        let read = LogEntry::decode(begun.key().as_bytes(), text.as_bytes()).unwrap();
+        assert_eq!(read, LogEntry::Generation(rewound.clone()));
+        assert_eq!(rewound.begins.unwrap().decisions().offset_count(), 8);
+        let newer = text.replace("\"format_version\":3", "\"format_version\":4");
+        assert!(LogEntry::decode(begun.key().as_bytes(), newer.as_bytes()).is_err());
     }
 }

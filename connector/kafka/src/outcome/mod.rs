@@ -13,10 +13,13 @@ mod tests;
 mod write;
 
 pub(crate) use last_committed::last_committed;
-pub use ledger_record::{FloorRecord, GenerationRecord, ReplayGeneration};
+pub use ledger_record::{
+    Beginning, BegunPartition, FloorRecord, GenerationRecord, REWIND_FORMAT_VERSION, ReplayGeneration,
+    RewindTo,
+};
 pub use near_limit_record::{NearLimitRange, NearLimitRecord};
 pub(crate) use read::read_outcomes_from;
-pub use read::{JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
+pub use read::{GroupGeneration, JudgedOutcome, OutcomeLog, Verdict, outcome_partition, read_outcomes};
 pub use record::{
     FORMAT_VERSION, LogEntry, ModeRecord, OutcomeCounts, OutcomePartition, OutcomeRecord, OwnerRecord,
     RecordFormatError,

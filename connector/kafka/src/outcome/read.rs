@@ -13,7 +13,9 @@ use sharestream_wire::murmur2::partition_for_key;
 use sharestream_wire::records::control::{self, ControlMarker};
 use sharestream_wire::records::{RawBatch, RecordView};
 
-use super::ledger_record::{is_generation, is_of_ledger};
+use super::ledger_record::{
+    Beginning, GenerationRecord, ReplayGeneration, RewindTo, is_generation, is_of_ledger,
+};
 use super::near_limit_record::{NearLimitRange, Noted};
 use super::record::{LogEntry, ModeRecord, OutcomeRecord, OwnerRecord};
 use crate::error::{client_error, wire_error};
@@ -63,6 +65,42 @@ pub struct OutcomeLog {
     transactional_ids: BTreeMap<String, BTreeSet<String>>,
     /// What sources held near the delivery limit, by key.
     near_limit: BTreeMap<String, Noted>,
+    /// The newest replay generation of each group.
+    generations: BTreeMap<String, GroupGeneration>,
+}
+
+/// A replay generation as far as its records were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupGeneration {
+    /// Which.
+    pub generation: ReplayGeneration,
+    /// False: it has begun, and its offsets may not be set yet.
+    pub is_ready: bool,
+    /// Where it begins; `None` for the first, and where the build that reset the group did not say it.
+    pub begins: Option<Box<Beginning>>,
+}
+
+impl GroupGeneration {
+    /// The savepoint that it goes back to, if it does.
+    pub fn rewind(&self) -> Option<&RewindTo> {
+        self.begins.as_ref()?.rewind.as_ref()
+    }
+
+    /// Takes one of the two records of a generation; one of an older generation changes nothing. Gives whether it begins
+    /// a newer one than before.
+    pub fn take(&mut self, record: &GenerationRecord) -> bool {
+        let begins = record.generation > self.generation;
+        if begins {
+            *self = GroupGeneration { generation: record.generation, ..GroupGeneration::default() };
+        }
+        if record.generation == self.generation {
+            if record.begins.is_some() && !self.is_ready {
+                self.begins.clone_from(&record.begins);
+            }
+            self.is_ready |= record.ready;
+        }
+        begins
+    }
 }
 
 impl OutcomeLog {
@@ -150,6 +188,7 @@ impl OutcomeLog {
             {
                 // A reset: deliveries are counted anew.
                 self.near_limit.retain(|_, noted| noted.record.group != begun.group);
+                self.generations.entry(begun.group.clone()).or_default().take(&begun);
             }
             return Ok(());
         }
@@ -217,6 +256,17 @@ impl OutcomeLog {
         ours.filter(|noted| (noted.record.job.as_str(), noted.record.instance.as_str()) == (job, instance))
             .flat_map(|noted| noted.undecided(is_committed))
             .collect()
+    }
+
+    /// The replay generation of a group; `None` while it is the first, which begins without a record.
+    pub fn generation(&self, group: &str) -> Option<&GroupGeneration> {
+        self.generations.get(group)
+    }
+
+    /// Transactional ids that the owners of every replica of a job have named.
+    pub fn transactional_ids_of_job(&self, job: &str) -> BTreeSet<String> {
+        let owners = self.owners.values().filter(|owner| owner.job == job);
+        owners.flat_map(|owner| self.transactional_ids(&owner.job, &owner.instance)).collect()
     }
 
     /// The rule of a group, if one was recorded.

@@ -10,7 +10,9 @@ use sharestream_checkpoints::ManifestRef;
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, Decisions, SourcePartition};
 
-use super::ledger_record::{FLOOR_KEY, FloorRecord, GENERATION_KEY, GenerationRecord, ReplayGeneration};
+use super::ledger_record::{
+    FLOOR_KEY, FloorRecord, GENERATION_KEY, GenerationRecord, REWIND_FORMAT_VERSION, ReplayGeneration,
+};
 use super::near_limit_record::{NEAR_LIMIT_KEY, NearLimitRecord};
 
 /// Version that this build writes; it reads this and older ones.
@@ -157,10 +159,12 @@ pub enum RecordFormatError {
     #[error("not an outcome topic record: {0}")]
     Json(#[from] serde_json::Error),
     /// From a newer build.
-    #[error("format version {found} is newer than {FORMAT_VERSION}, the newest that this build reads")]
+    #[error("format version {found} is newer than {newest}, the newest that this build reads")]
     Version {
         /// The version found.
         found: u32,
+        /// The newest of such a record that this build reads.
+        newest: u32,
     },
 }
 
@@ -275,7 +279,7 @@ impl LogEntry {
             check_version(value)?;
             Ok(LogEntry::Floor(serde_json::from_slice(value)?))
         } else if key.starts_with(GENERATION_KEY.as_bytes()) {
-            check_version(value)?;
+            check_version_up_to(value, REWIND_FORMAT_VERSION)?;
             Ok(LogEntry::Generation(serde_json::from_slice(value)?))
         } else if key.starts_with(NEAR_LIMIT_KEY.as_bytes()) {
             check_version(value)?;
@@ -289,26 +293,30 @@ impl LogEntry {
 }
 
 pub(super) fn check_version(value: &[u8]) -> Result<(), RecordFormatError> {
+    check_version_up_to(value, FORMAT_VERSION)
+}
+
+fn check_version_up_to(value: &[u8], newest: u32) -> Result<(), RecordFormatError> {
     let VersionOnly { format_version: found } = serde_json::from_slice(value)?;
-    if found > FORMAT_VERSION { Err(RecordFormatError::Version { found }) } else { Ok(()) }
+    if found > newest { Err(RecordFormatError::Version { found, newest }) } else { Ok(()) }
 }
 
 /// Ranges as `[first, last, decision]`.
-mod ranges {
+pub(super) mod ranges {
     use serde::{Deserializer, Serializer};
 
     use super::*;
 
     type Compact = (Offset, Offset, Decision);
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(in crate::outcome) fn serialize<S: Serializer>(
         ranges: &[DecidedRange],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(ranges.iter().map(|range| (range.first, range.last, range.decision)))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::outcome) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<DecidedRange>, D::Error> {
         let ranges = Vec::<Compact>::deserialize(deserializer)?;

@@ -83,7 +83,12 @@ impl SourceFactory for ShareSourceFactory {
         let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, plan)
             .with_parking(parking)
             .with_record_bytes_max(self.config.record_bytes_max);
-        let ledger = self.tail.is_started().then(|| LedgerFilter::new(self.tail.clone()));
+        let decided = self.attempt.decided();
+        let ledger = match self.tail.is_started() {
+            true => Some(LedgerFilter::new(self.tail.clone())),
+            false if decided.is_empty() => None,
+            false => Some(LedgerFilter::fixed(decided)),
+        };
         let parts = SourceParts {
             reader,
             topics: self.topics.clone(),

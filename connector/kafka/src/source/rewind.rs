@@ -9,6 +9,7 @@ use sharestream_core::commit::AckMode;
 use sharestream_core::source::Rewind;
 
 use super::epoch::OpenEpoch;
+use super::ledger::LedgerFilter;
 use super::reader::Chunk;
 use super::share_source::ShareSource;
 use super::window::LockWindow;
@@ -44,7 +45,7 @@ impl ShareSource {
     /// Goes back to the last commit.
     pub(super) async fn go_back(&mut self, to: Rewind) -> Result<bool> {
         self.check_locks()?;
-        if self.ledger.is_some() != self.tail.is_started() {
+        if self.ledger.as_ref().is_some_and(LedgerFilter::has_ledger) != self.tail.is_started() {
             // The group's mode has changed.
             return Ok(false);
         }

@@ -57,7 +57,7 @@ pub(super) struct ShareSource {
     pub(super) fetching: Option<Fetching>,
     pub(super) mode: AckMode,
     pub(super) tail: LedgerTail,
-    /// In ledger mode, and beside replicas in it.
+    /// In ledger mode, and beside replicas in it; and after a rewind.
     pub(super) ledger: Option<LedgerFilter>,
     pub(super) clock: Clock,
     /// The last fetch found nothing, and the next one waits until then.

@@ -171,7 +171,7 @@ fn as_json(checkpoint: &InspectedCheckpoint) -> serde_json::Value {
 }
 
 /// A time that has passed, in its two largest units.
-fn age(ms: i64) -> String {
+pub(super) fn age(ms: i64) -> String {
     let seconds = ms.max(0) / 1_000;
     match seconds {
         0 => format!("{} ms", ms.max(0)),
@@ -183,7 +183,7 @@ fn age(ms: i64) -> String {
 }
 
 /// A size as people read it.
-fn bytes(bytes: u64) -> String {
+pub(super) fn bytes(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{} B", output::thousands(bytes)),
         10_000..10_000_000 => format!("{} kB", output::thousands(bytes / 1_000)),
@@ -192,7 +192,7 @@ fn bytes(bytes: u64) -> String {
 }
 
 /// A wall time as UTC.
-fn utc(ms: i64) -> String {
+pub(super) fn utc(ms: i64) -> String {
     let nanos = ms.checked_mul(1_000_000).and_then(arrow_time);
     nanos.unwrap_or_else(|| format!("{ms} ms"))
 }

@@ -243,8 +243,8 @@ async fn make(client: &Client, args: &GroupResetArgs, plan: &[PlannedReset]) -> 
     }
     if !args.topics.is_empty() {
         return Err(Refused::error(format!(
-            "group {group} is in ledger mode, where a reset opens a new replay generation for all its topics: leave \
-             --topic out"
+            "the decisions of group {group} are in an outcome topic, so a reset opens a new replay generation for all its \
+             topics: leave --topic out"
         )));
     }
     let starts: Vec<_> = plan.iter().map(PlannedReset::start_offset).collect();

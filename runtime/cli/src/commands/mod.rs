@@ -9,6 +9,7 @@ pub(crate) mod processes;
 pub(crate) mod produce;
 pub(crate) mod read;
 pub(crate) mod run;
+pub(crate) mod savepoint;
 pub(crate) mod topic;
 pub(crate) mod transactions;
 pub(crate) mod verify;

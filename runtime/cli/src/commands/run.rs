@@ -18,6 +18,7 @@ use sharestream_core::remote::Workers;
 use sharestream_core::{
     AttemptFactory, Job, JobBuilder, JobControl, JobId, JobReport, RestartOptions, StepHook, Supervisor,
 };
+use sharestream_kafka::savepoint::{self, SavepointStart, StartChoice, Started};
 use sharestream_kafka::{KafkaJob, fit};
 use sharestream_sql::SqlTransform;
 
@@ -146,6 +147,9 @@ pub(super) async fn prepare(
     config.outcome_replication_factor =
         i16::try_from(client.admin().node_count().clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1);
     let kafka = KafkaJob::connect(env.clone(), config).await?;
+    if let Some(from) = &args.from {
+        start_from(job, args, from, &kafka, store.as_ref(), reporter).await?;
+    }
     if let Some(monitoring) = monitoring {
         monitoring.watch_offsets(env, client.clone(), job);
     }
@@ -170,6 +174,42 @@ pub(super) async fn prepare(
         drain_deadline: Duration::from_secs(args.drain_timeout),
     };
     Ok(Prepared { attempts, caught_up, broker })
+}
+
+/// Prepares the start from a savepoint: goes back to it, where that is wanted.
+async fn start_from(
+    job: &JobFile,
+    args: &RunArgs,
+    from: &str,
+    kafka: &KafkaJob,
+    store: Option<&JobStore>,
+    reporter: &Reporter,
+) -> anyhow::Result<()> {
+    let options: Vec<(String, String)> = Vec::new();
+    let savepoint = super::savepoint::place_of(from, Some(job), &options).await?.load().await?;
+    let own = match store {
+        Some(store) => Some(store.for_attempt().await?),
+        None => None,
+    };
+    let choice = StartChoice { rewind: args.rewind, again: args.again };
+    let started = savepoint::start_from(SavepointStart::new(kafka, own, &savepoint).choice(choice)).await?;
+    let name = &savepoint.savepoint.name;
+    match started {
+        Started::GoesOn { checkpoint_restored: false } => {
+            reporter.note(&format!("{name} is the last commit"))
+        }
+        Started::GoesOn { checkpoint_restored: true } => {
+            reporter.note(&format!("{name} is the last commit; the store had lost it and has it back"));
+        }
+        Started::Rewound { generation, notes, .. } => {
+            for note in &notes {
+                reporter.note(note);
+            }
+            reporter.note(&format!("went back to {name}: replay generation {generation} begins"));
+        }
+        other => reporter.note(&format!("started from {name}: {other:?}")),
+    }
+    Ok(())
 }
 
 /// The brokers of the job file; embedded ones are started.

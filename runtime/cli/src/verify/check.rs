@@ -94,9 +94,9 @@ pub(crate) fn check(facts: &Facts) -> Report {
         let parked = parked.get(&partition.source).map_or(&[][..], Vec::as_slice);
         let mut window = window(partition, claims, [outputs, dead_letters, parked]);
         apply_claims(&mut window, claims, facts.exactly_once, &mut report);
-        apply_effects(&mut window, outputs, (Kind::Output, facts.replays), &mut report);
-        apply_effects(&mut window, dead_letters, (Kind::DeadLetter, facts.replays), &mut report);
-        apply_effects(&mut window, parked, (Kind::Parked, facts.replays), &mut report);
+        apply_effects(&mut window, outputs, Kind::Output, &mut report);
+        apply_effects(&mut window, dead_letters, Kind::DeadLetter, &mut report);
+        apply_effects(&mut window, parked, Kind::Parked, &mut report);
         decide_below_floor(&mut window, &mut report);
         judge(&window, facts, &mut report);
     }
@@ -211,13 +211,8 @@ enum Kind {
 }
 
 /// `effects` are sorted by source offset and ordinal, so copies are neighbours.
-/// Where a group was reset, `replays` further copies are what was wanted.
-fn apply_effects(
-    window: &mut Window<'_>,
-    effects: &[&Effect],
-    (kind, replays): (Kind, u32),
-    report: &mut Report,
-) {
+/// Where a group was reset or went back to a savepoint, further copies are what was wanted.
+fn apply_effects(window: &mut Window<'_>, effects: &[&Effect], kind: Kind, report: &mut Report) {
     let mut index = 0;
     while index < effects.len() {
         let first = effects[index];
@@ -225,7 +220,7 @@ fn apply_effects(
             .iter()
             .take_while(|effect| (effect.offset, effect.ordinal) == (first.offset, first.ordinal))
             .count();
-        let wanted = 1 + usize::try_from(replays).unwrap_or(usize::MAX - 1);
+        let wanted = window.facts.copies_wanted(first.offset);
         if copies > wanted {
             let fault = match kind {
                 Kind::Output => Fault::OutputDoubled,

@@ -15,13 +15,15 @@ use sharestream_client::{Client, OffsetSpec, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::SourcePartition;
-use sharestream_kafka::outcome::{FloorRecord, LogEntry, OutcomeRecord, ReplayGeneration};
+use sharestream_kafka::outcome::{
+    BegunPartition, FloorRecord, GenerationRecord, GroupGeneration, LogEntry, OutcomeRecord, ReplayGeneration,
+};
 use sharestream_kafka::parking;
 use sharestream_kafka::provenance::{self, Provenance};
 use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig};
 use sharestream_wire::records::RecordView;
 
-use super::facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, digest};
+use super::facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, Replay, digest};
 use super::recompute::Recompute;
 use super::scan::{self, Scan};
 use crate::job_file::JobFile;
@@ -59,6 +61,7 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
     let later = later_outcomes(client, &config, &outcomes, &mut ledger, &mut notes).await?;
     let mut claims = claims(&config.outcome_topic, &outcomes, ledger.generation, false);
     claims.extend(self::claims(&config.outcome_topic, &later, ledger.generation, true));
+    claims.extend(ledger.claims(&config.outcome_topic));
     let claims = claims;
     ledger.note(&mut notes);
     let mut recompute = Recompute::new(job, &sources)?;
@@ -76,7 +79,8 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
                 topic: topic.name.clone(),
                 source,
                 initial: initial.0,
-                floor: floor.map_or(0, |floor| floor.floor.0),
+                floor: floor.map_or(0, |floor| floor.floor.0).max(ledger.begins_at(source)),
+                replays: ledger.replays(source),
                 start_offset: start.unwrap_or(initial).0,
                 start_offset_after: 0,
                 expected,
@@ -86,8 +90,9 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
     settle_start_offsets(client, job, &sources, &claims, &mut partitions, settle).await?;
     let open_transactions = open_transactions(client, &config, &outcomes, &mut notes).await?;
     let facts = Facts {
-        has_ledger: outcomes.iter().chain(&later).any(|outcome| outcome.record.mode == AckMode::Ledger),
-        replays: ledger.generation.0,
+        // What a savepoint had decided is acknowledged when it comes again, in any mode.
+        has_ledger: ledger.leaves_decided()
+            || outcomes.iter().chain(&later).any(|outcome| outcome.record.mode == AckMode::Ledger),
         exactly_once: promises_exactly_once(&config, &outcomes, &mut notes),
         rejects_leave_letters: rejects_leave_letters(job, &config),
         broker_dead_letters: broker_dead_letters(client, &job.source.group, &mut notes).await,
@@ -191,6 +196,8 @@ struct Ledger {
     generation: ReplayGeneration,
     /// Its highest floors.
     floors: BTreeMap<SourcePartition, FloorRecord>,
+    /// Every generation but the first, with the place of the record that begins it.
+    generations: BTreeMap<ReplayGeneration, (Option<(i32, i64)>, GroupGeneration)>,
 }
 
 impl Ledger {
@@ -199,6 +206,69 @@ impl Ledger {
             self.generation = generation;
             self.floors.clear();
         }
+    }
+
+    fn take(&mut self, at: (i32, i64), record: &GenerationRecord) {
+        self.begin(record.generation);
+        let (place, generation) = self.generations.entry(record.generation).or_default();
+        generation.take(record);
+        if record.begins.is_some() {
+            *place = Some(at);
+        }
+    }
+
+    /// Where the newest generation begins in a partition.
+    fn begun(&self, source: SourcePartition) -> Option<&BegunPartition> {
+        let (_, generation) = self.generations.get(&self.generation)?;
+        generation.begins.as_ref()?.partitions.iter().find(|partition| partition.source() == source)
+    }
+
+    /// Everything below is decided, although the claims of before the newest generation say nothing any more.
+    fn begins_at(&self, source: SourcePartition) -> i64 {
+        self.begun(source).map_or(0, |begun| begun.start_offset.0)
+    }
+
+    fn leaves_decided(&self) -> bool {
+        self.generations.get(&self.generation).is_some_and(|(_, generation)| {
+            generation.begins.as_ref().is_some_and(|begins| !begins.decisions().is_empty())
+        })
+    }
+
+    /// What the savepoint that the newest generation begins from had decided.
+    fn claims(&self, topic: &str) -> Vec<Claim> {
+        let Some((Some((partition, offset)), generation)) = self.generations.get(&self.generation) else {
+            return Vec::new();
+        };
+        let at = Place { topic: Arc::from(topic), partition: *partition, offset: *offset };
+        let begun = generation.begins.iter().flat_map(|begins| &begins.partitions);
+        let claims = begun.flat_map(|begun| {
+            let at = at.clone();
+            begun.decided.iter().map(move |range| Claim {
+                at: at.clone(),
+                checkpoint: 0,
+                source: begun.source(),
+                first: range.first.0,
+                last: range.last.0,
+                decision: range.decision,
+                late: false,
+            })
+        });
+        claims.collect()
+    }
+
+    /// How often records of a partition were wanted again. A generation that was never ready decided nothing.
+    fn replays(&self, source: SourcePartition) -> Vec<Replay> {
+        let ready = self.generations.values().filter(|(_, generation)| generation.is_ready);
+        let replay = |generation: &GroupGeneration| {
+            let Some(begins) = &generation.begins else {
+                // A reset by a build that did not say where: anything may have been wanted again.
+                return Some(Replay::default());
+            };
+            let begun = begins.partitions.iter().find(|partition| partition.source() == source)?;
+            let decided = begun.decided.iter().map(|range| (range.first.0, range.last.0)).collect();
+            Some(Replay { start: begun.start_offset.0, decided })
+        };
+        ready.filter_map(|(_, generation)| replay(generation)).collect()
     }
 
     fn raise(&mut self, floor: FloorRecord) {
@@ -211,10 +281,30 @@ impl Ledger {
 
     fn note(&self, notes: &mut Vec<String>) {
         if self.generation.0 > 0 {
-            notes.push(format!(
-                "the group was reset {} times: effects of before are there as well, and are right",
-                self.generation
-            ));
+            let ready: Vec<&GroupGeneration> =
+                self.generations.values().map(|(_, generation)| generation).collect();
+            let ready = ready.into_iter().filter(|generation| generation.is_ready);
+            let (back, reset): (Vec<_>, Vec<_>) = ready.partition(|generation| generation.rewind().is_some());
+            if !reset.is_empty() {
+                notes.push(format!(
+                    "the group was reset {} times: effects of before are there as well, and are right",
+                    reset.len()
+                ));
+            }
+            let names: Vec<&str> =
+                back.iter().filter_map(|generation| Some(generation.rewind()?.savepoint.as_str())).collect();
+            if !names.is_empty() {
+                notes.push(format!(
+                    "the job went back to {}: what had come after it was processed again, so its effects are there twice, and \
+                     are right",
+                    names.join(", then to ")
+                ));
+            }
+            if self.generations.get(&self.generation).is_some_and(|(_, newest)| !newest.is_ready) {
+                notes.push(
+                    "a reset, or a return to a savepoint, has begun and not ended: repeat it".to_owned(),
+                );
+            }
         }
         for floor in self.floors.values().filter(|floor| floor.passed > 0) {
             notes.push(format!(
@@ -255,7 +345,7 @@ async fn outcomes(
             }
             LogEntry::Generation(begun) => {
                 if begun.group == config.group {
-                    ledger.begin(begun.generation);
+                    ledger.take((partition.0, record.offset), &begun);
                 }
             }
         }

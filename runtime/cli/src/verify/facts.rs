@@ -55,8 +55,35 @@ pub(crate) struct PartitionFacts {
     pub(crate) start_offset: i64,
     /// The same, read *after* the outcome topic and after waiting for it: every decided prefix is below it.
     pub(crate) start_offset_after: i64,
+    /// Times that the group began anew, so that records were wanted again.
+    pub(crate) replays: Vec<Replay>,
     /// By offset from `initial`.
     pub(crate) expected: Vec<Expected>,
+}
+
+/// A reset of the group, or its return to a savepoint, in one source partition: every offset from `start` on was wanted once
+/// more, but for what stayed decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replay {
+    /// Where the group began again.
+    pub(crate) start: i64,
+    /// What the savepoint had decided above: first and last offset.
+    pub(crate) decided: Vec<(i64, i64)>,
+}
+
+impl Replay {
+    /// Whether the record at this offset was wanted once more.
+    pub(crate) fn wants(&self, offset: i64) -> bool {
+        let stays_decided = |(first, last): &(i64, i64)| (*first..=*last).contains(&offset);
+        offset >= self.start && !self.decided.iter().any(stays_decided)
+    }
+}
+
+impl PartitionFacts {
+    /// How often an effect of this offset may be there.
+    pub(crate) fn copies_wanted(&self, offset: i64) -> usize {
+        1 + self.replays.iter().filter(|replay| replay.wants(offset)).count()
+    }
 }
 
 /// One committed record of the output or dead letter topic.
@@ -116,8 +143,6 @@ pub(crate) struct Facts {
     pub(crate) exactly_once: bool,
     /// True when outcomes were committed in ledger mode: there an acknowledgement may come later than its commit.
     pub(crate) has_ledger: bool,
-    /// How often the group was reset so that its records were wanted again: so many further effects are right.
-    pub(crate) replays: u32,
     /// True when every rejected record has a dead letter, but for those whose policy keeps none: no policy rejects records
     /// that the decoder and the transform would take.
     pub(crate) rejects_leave_letters: bool,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sharestream_base::ids::{PartitionIndex, TopicId};
 use sharestream_core::decision::{Decision, SourcePartition};
 
-use super::facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, digest};
+use super::facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, Replay, digest};
 use super::report::Fault;
 use super::*;
 
@@ -37,7 +37,6 @@ fn right() -> Facts {
     Facts {
         exactly_once: true,
         has_ledger: false,
-        replays: 0,
         rejects_leave_letters: true,
         broker_dead_letters: false,
         partitions: vec![PartitionFacts {
@@ -47,6 +46,7 @@ fn right() -> Facts {
             floor: 0,
             start_offset: 8,
             start_offset_after: 8,
+            replays: Vec::new(),
             expected,
         }],
         claims: vec![
@@ -295,12 +295,24 @@ fn below_a_floor_a_record_has_an_output_or_a_dead_letter_and_not_both() {
 #[test]
 fn records_that_were_wanted_again_may_be_there_twice_and_not_three_times() {
     let mut facts = right();
-    facts.replays = 1;
+    facts.partitions[0].replays = vec![Replay::default()];
     let again = |offset: i64| Effect { at: place("delayed", 900 + offset), ..output(1, 0) };
     facts.outputs.push(again(0));
     assert!(check(&facts).is_right());
     facts.outputs.push(again(1));
     assert_eq!(check(&facts).doubled, 1);
+}
+
+#[test]
+fn what_a_savepoint_had_decided_may_not_be_there_twice() {
+    let mut facts = right();
+    facts.partitions[0].replays = vec![Replay { start: 1, decided: vec![(2, 6)] }];
+    let again = |of: i64| Effect { at: place("delayed", 900 + of), ..output(of, 0) };
+    for (offset, doubled) in [(0, 1), (1, 0), (2, 1), (7, 0)] {
+        let mut facts = facts.clone();
+        facts.outputs.push(again(offset));
+        assert_eq!(check(&facts).doubled, doubled, "offset {offset}");
+    }
 }
 
 #[test]

@@ -28,11 +28,11 @@ use crate::error::{Error, Result};
 use crate::graph::JobGraph;
 use crate::kept::KeptSources;
 use crate::status::{JobControl, JobEnd, JobReport, JobState};
-pub(crate) use commit::{CommitEnd, CommitTools, commit_epoch};
+pub(crate) use commit::{CommitEnd, CommitTools, OwnedStore, commit_epoch};
 pub(crate) use end::still_owner;
 pub(crate) use on_request::CheckpointRequests;
 pub(crate) use pending_checkpoint::{PendingCheckpoint, Report, Sealed, Subtask};
-pub(crate) use start::{Position, close, recover, within};
+pub(crate) use start::{Position, close, recover, recover_to_replace, within};
 pub(crate) use trace::Trace;
 
 use job::{Coordinator, DriveEnd};

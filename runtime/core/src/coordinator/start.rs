@@ -46,6 +46,13 @@ pub(crate) struct Position {
     pub(crate) next_checkpoint: CheckpointId,
 }
 
+impl Position {
+    /// The checkpoint store and our right to write to it.
+    pub(crate) fn owned_store(&self) -> Option<&OwnedStore> {
+        self.store.as_ref()
+    }
+}
+
 /// Recovers and connects. On an error the protocol is closed.
 pub(crate) async fn start(
     graph: JobGraph,
@@ -180,17 +187,53 @@ pub(crate) async fn recover(
     }
 }
 
+/// Takes the job for somebody who replaces its last commit: what is stored of that is neither needed nor judged, and may be
+/// damaged or gone. Leftovers go with the next recovery.
+pub(crate) async fn recover_to_replace(
+    id: &JobId,
+    protocol: &mut dyn CommitProtocol,
+    store: Option<CheckpointStore>,
+    env: &Env,
+) -> Result<Position> {
+    protocol.check_not_replaced().await?;
+    let Some(store) = store else { return recover_without_store(protocol, env).await };
+    check_key(id, &store)?;
+    let owner = store.acquire_ownership(&env.process_name(), env.clock.wall_ms()).await?;
+    let recovery = Recovery::inspect(&store).await?;
+    let request = RecoverRequest {
+        job_epoch: owner.epoch,
+        pending_transactional_ids: recovery.pending_transactional_ids().map(str::to_owned).collect(),
+    };
+    let LastCommitted { checkpoint, highest_seen, .. } = protocol.recover(request).await?;
+    store.check_owner(&owner).await?;
+    // Ids are never used again, whether their outcome was ever written or not.
+    let highest_stored = store.list().await?.last().map(|stored| stored.id);
+    let highest = checkpoint.max(highest_seen).max(highest_stored);
+    Ok(Position {
+        job_epoch: owner.epoch,
+        last_committed: checkpoint,
+        restored: None,
+        next_checkpoint: highest.map_or(CheckpointId(1), CheckpointId::next),
+        store: Some(OwnedStore { store, owner }),
+    })
+}
+
+fn check_key(id: &JobId, store: &CheckpointStore) -> Result<()> {
+    let key = store.key();
+    if (&key.job, &key.instance) == (&id.job, &id.instance) {
+        return Ok(());
+    }
+    let context = format!("the checkpoint store was opened for {key}, the job is {id}");
+    Err(Error::new(ErrorKind::InvalidInput, context))
+}
+
 async fn recover_with_store(
     id: &JobId,
     protocol: &mut dyn CommitProtocol,
     store: CheckpointStore,
     env: &Env,
 ) -> Result<Position> {
-    let key = store.key();
-    if (&key.job, &key.instance) != (&id.job, &id.instance) {
-        let context = format!("the checkpoint store was opened for {key}, the job is {id}");
-        return Err(Error::new(ErrorKind::InvalidInput, context));
-    }
+    check_key(id, &store)?;
     let owner = store.acquire_ownership(&env.process_name(), env.clock.wall_ms()).await?;
     let recovery = Recovery::inspect(&store).await?;
     let request = RecoverRequest {

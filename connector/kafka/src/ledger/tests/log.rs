@@ -209,6 +209,7 @@ impl Log {
             group: GROUP.to_owned(),
             generation: ReplayGeneration(generation),
             ready,
+            begins: None,
         };
         self.value(&record.key(), &record.encode().unwrap())
     }

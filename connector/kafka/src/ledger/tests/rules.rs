@@ -9,7 +9,7 @@ use sharestream_core::decision::{DecidedRange, Decision};
 
 use super::log::{Claimer, GROUP, Log, decisions, floor_record, partition};
 use crate::ledger::arbiter::{OwnClaim, Reason, Verdict, judge, must_arbitrate};
-use crate::ledger::decided::{Dropped, take_decided};
+use crate::ledger::decided::{Dropped, Known, take_decided};
 use crate::ledger::floor::{Finding, KeeperIs, Plan, StartOffsets, examine, floors_of, plan};
 use crate::ledger::view::View;
 
@@ -509,7 +509,7 @@ fn a_delivery_that_is_decided_is_taken_out_with_its_decision() {
         lock_deadline: None,
     };
     let mut dropped = Dropped::default();
-    let decided = take_decided(&log.view(), &mut acquired, &mut dropped);
+    let decided = take_decided(Known::of(&log.view()), &mut acquired, &mut dropped);
     assert_eq!(acquired.acquired, [range(3, 4), range(7, 7), range(9, 10), range(12, 13)]);
     assert_eq!(dropped, Dropped { already_decided: 3, below_floor: 3 });
     let told: Vec<_> =
