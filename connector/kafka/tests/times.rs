@@ -1,5 +1,7 @@
 //! A job whose times do not fit is refused by its start, before anything is joined or created.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::time::Duration;
 
 use sharestream_base::Env;

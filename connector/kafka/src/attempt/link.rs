@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sharestream_core::commit::AckMode;
+use sharestream_core::decision::Decisions;
 use sharestream_core::remote::{ConnectorLink, Outbox, Peer, Role};
 
 use super::message::{Message, Opening};
@@ -22,13 +23,18 @@ pub(crate) struct AttemptLink {
 
 #[async_trait]
 impl ConnectorLink for AttemptLink {
-    fn opening(&self, _role: Role) -> Result<Vec<u8>> {
+    fn opening(&self, role: Role) -> Result<Vec<u8>> {
         let (is_restarted, reads_ledger) = (self.attempt.is_restarted(), self.tail.is_started());
-        Ok(Opening { mode: self.mode, is_restarted, reads_ledger }.encode())
+        // Sources drop what a rewind has left decided; recovery has just read it.
+        let decided = match role {
+            Role::Sources => Decisions::clone(&self.attempt.decided()),
+            Role::Sinks => Decisions::new(),
+        };
+        Ok(Opening { mode: self.mode, is_restarted, reads_ledger, decided }.encode())
     }
 
     async fn open(&self, role: Role, opening: &[u8]) -> Result<()> {
-        let Opening { mode, is_restarted, reads_ledger } = Opening::decode(opening)?;
+        let Opening { mode, is_restarted, reads_ledger, decided } = Opening::decode(opening)?;
         if mode != self.mode {
             return Err(invalid_input(format!(
                 "the coordinator runs in mode {mode:?} and this worker would in {:?}: the brokers offered something else \
@@ -38,6 +44,7 @@ impl ConnectorLink for AttemptLink {
         }
         self.attempt.reset();
         self.attempt.set_restarted(is_restarted);
+        self.attempt.set_decided(decided);
         if reads_ledger && role == Role::Sources {
             // Caught up before a member joins, as recovery does where all is in one process (rule 7).
             self.tail.ensure_running();

@@ -3,9 +3,10 @@
 use sharestream_base::ids::{CheckpointId, MemberEpoch, ProducerEpoch, ProducerId};
 use sharestream_client::{ProducerIdentity, ShareGroupMetadata};
 use sharestream_core::commit::AckMode;
-use sharestream_core::decision::{MemberDecisions, ShareMember};
+use sharestream_core::decision::{Decisions, MemberDecisions, ShareMember};
 use sharestream_core::remote::{
-    ByteReader, ByteWriter, Malformed, read_decided, read_member, write_decided, write_member,
+    ByteReader, ByteWriter, Malformed, read_decided, read_decisions, read_member, write_decided,
+    write_decisions, write_member,
 };
 
 /// Version of the messages; another one is refused.
@@ -107,17 +108,19 @@ fn metadata(member: ShareMember) -> ShareGroupMetadata {
 }
 
 /// What a worker must know before it connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opening {
     pub(super) mode: AckMode,
     /// The replica has run before.
     pub(super) is_restarted: bool,
     /// Sources look into the ledger.
     pub(super) reads_ledger: bool,
+    /// What is decided although the group hands it out: the group was taken back to a savepoint (ADR 0023).
+    pub(super) decided: Decisions,
 }
 
 impl Opening {
-    pub(super) fn encode(self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mode = match self.mode {
             AckMode::Transactional => 1,
             AckMode::Ledger => 2,
@@ -125,6 +128,7 @@ impl Opening {
         };
         let mut writer = ByteWriter::new();
         writer.u8(VERSION).u8(mode).bool(self.is_restarted).bool(self.reads_ledger);
+        write_decisions(&mut writer, &self.decided);
         writer.into_bytes()
     }
 
@@ -138,8 +142,9 @@ impl Opening {
             other => return Err(Malformed::new(format!("{other} is no mode"))),
         };
         let (is_restarted, reads_ledger) = (reader.bool()?, reader.bool()?);
+        let decided = read_decisions(&mut reader)?;
         reader.end()?;
-        Ok(Opening { mode, is_restarted, reads_ledger })
+        Ok(Opening { mode, is_restarted, reads_ledger, decided })
     }
 }
 
@@ -147,7 +152,7 @@ impl Opening {
 mod tests {
     use proptest::prelude::*;
     use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
-    use sharestream_core::decision::{DecidedRange, Decision, Decisions, SourcePartition};
+    use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
 
     use super::*;
 
@@ -163,13 +168,7 @@ mod tests {
             member_id: "m".to_owned(),
             member_epoch: MemberEpoch(5),
         };
-        let mut decisions = Decisions::new();
-        let partition = SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(2) };
-        for (first, decision) in [(0, Decision::Accept), (10, Decision::Reject), (20, Decision::Gap)] {
-            decisions
-                .set(partition, DecidedRange { first: Offset(first), last: Offset(first + 4), decision });
-        }
-        let decided = vec![MemberDecisions { member: share_member(&member), decisions }];
+        let decided = vec![MemberDecisions { member: share_member(&member), decisions: decisions() }];
         vec![
             Message::Opened(CheckpointId(7), identity),
             Message::Closed(CheckpointId(7)),
@@ -181,7 +180,19 @@ mod tests {
         ]
     }
 
-    const OPENING: Opening = Opening { mode: AckMode::Ledger, is_restarted: true, reads_ledger: true };
+    fn decisions() -> Decisions {
+        let mut decisions = Decisions::new();
+        let partition = SourcePartition { topic_id: TopicId::default(), partition: PartitionIndex(2) };
+        for (first, decision) in [(0, Decision::Accept), (10, Decision::Reject), (20, Decision::Gap)] {
+            decisions
+                .set(partition, DecidedRange { first: Offset(first), last: Offset(first + 4), decision });
+        }
+        decisions
+    }
+
+    fn opening() -> Opening {
+        Opening { mode: AckMode::Ledger, is_restarted: true, reads_ledger: true, decided: decisions() }
+    }
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -192,7 +203,7 @@ mod tests {
     fn the_bytes_of_version_1_do_not_change() {
         let stored = include_str!("../../tests/fixtures/attempt_messages_v1.txt");
         let written: Vec<String> =
-            all().iter().map(Message::encode).chain([OPENING.encode()]).map(|b| hex(&b)).collect();
+            all().iter().map(Message::encode).chain([opening().encode()]).map(|b| hex(&b)).collect();
         if std::env::var_os("SHARESTREAM_WRITE_FIXTURES").is_some() {
             let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/attempt_messages_v1.txt");
             std::fs::write(path, written.join("\n") + "\n").unwrap();
@@ -212,7 +223,7 @@ mod tests {
             assert!(Message::decode(&[&[2], &bytes[1..]].concat()).is_err(), "another version");
         }
         for mode in [AckMode::Transactional, AckMode::Ledger, AckMode::AtLeastOnce] {
-            let opening = Opening { mode, ..OPENING };
+            let opening = Opening { mode, ..opening() };
             assert_eq!(Opening::decode(&opening.encode()), Ok(opening));
         }
     }
