@@ -14,8 +14,8 @@ use bytes::Bytes;
 use object_store::ObjectMeta;
 use object_store::path::Path;
 
+use crate::Result;
 use crate::store::{CheckpointStore, Create};
-use crate::{Error, ErrorKind, Result};
 
 /// A hold that is older than the youngest manifest by this counts no more.
 const HOLD_MAX: Duration = Duration::from_secs(3_600);
@@ -70,9 +70,4 @@ impl CheckpointStore {
         }
         Ok(is_held)
     }
-}
-
-/// The error of a name that would leave its folder.
-pub(crate) fn bad_name(what: &str, name: &str) -> Error {
-    Error::new(ErrorKind::InvalidInput, format!("'{name}' is no name of a {what}"))
 }

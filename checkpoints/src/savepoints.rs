@@ -14,7 +14,6 @@ use bytes::Bytes;
 use object_store::path::Path;
 
 use crate::fence::Owner;
-use crate::hold::bad_name;
 use crate::location::OpenedStore;
 use crate::paths::Paths;
 use crate::store::{CheckpointStore, Create};
@@ -85,7 +84,7 @@ impl Savepoints {
     pub fn named(&self, name: &str) -> Result<SavepointPlace> {
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         if name.is_empty() || name.starts_with('.') || !is_plain {
-            return Err(bad_name("savepoint", name));
+            return Err(Error::new(ErrorKind::InvalidInput, format!("'{name}' is no name of a savepoint")));
         }
         Ok(SavepointPlace { store: self.store.clone(), folder: self.folder.clone().join(name) })
     }
