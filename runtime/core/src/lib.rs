@@ -68,6 +68,7 @@ pub mod state;
 mod status;
 mod supervisor;
 mod task;
+pub mod watermark;
 
 pub use commit::StepHook;
 pub use error::{Error, Result};

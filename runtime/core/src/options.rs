@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::ErrorKind;
 use crate::error::{Error, Result};
+use crate::watermark::EventTime;
 
 /// Settings of a job. `Default` works; [`JobOptions::validate`] reports every fault at once.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,9 @@ pub struct JobOptions {
     /// State in the last checkpoint that no operator of the job claims is dropped. Default false: the start fails.
     /// Since 0.1.
     pub allow_unclaimed_state: bool,
+    /// Event time and watermarks, for operators that keep state ([`crate::watermark`]). Default none: it costs nothing.
+    /// Needs a checkpoint store. Since 0.1.
+    pub event_time: Option<EventTime>,
 }
 
 impl Default for JobOptions {
@@ -67,6 +71,7 @@ impl Default for JobOptions {
             close_deadline: Duration::from_secs(5),
             checkpoints_retained: 3,
             allow_unclaimed_state: false,
+            event_time: None,
         }
     }
 }
@@ -115,6 +120,8 @@ setters! {
     with_checkpoints_retained(checkpoints_retained: usize),
     /// Sets [`JobOptions::allow_unclaimed_state`].
     with_allow_unclaimed_state(allow_unclaimed_state: bool),
+    /// Sets [`JobOptions::event_time`].
+    with_event_time(event_time: Option<EventTime>),
 }
 
 const CHECKPOINT_INTERVAL_MAX: Duration = Duration::from_secs(600);
@@ -176,6 +183,7 @@ impl JobOptions {
                 self.close_deadline, self.drain_deadline
             ),
         );
+        faults.extend(self.event_time.iter().flat_map(EventTime::faults));
         faults
     }
 
@@ -205,7 +213,12 @@ mod tests {
             .with_epoch_rows_max(0)
             .with_window_fill_threshold(f64::NAN)
             .with_recovery_deadline(Duration::from_secs(1))
-            .with_close_deadline(Duration::from_secs(31));
+            .with_close_deadline(Duration::from_secs(31))
+            .with_event_time(Some(
+                EventTime::in_column("at")
+                    .with_idle_timeout(Some(Duration::ZERO))
+                    .with_max_out_of_orderness(Duration::from_secs(u64::MAX)),
+            ));
         let error = options.validate().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         for name in [
@@ -214,9 +227,11 @@ mod tests {
             "window_fill_threshold",
             "recovery_deadline",
             "close_deadline",
+            "event_time.idle_timeout",
+            "event_time.max_out_of_orderness",
         ] {
             assert!(error.context().contains(name), "{name} is missing in: {error}");
         }
-        assert_eq!(options.faults().len(), 5);
+        assert_eq!(options.faults().len(), 7);
     }
 }

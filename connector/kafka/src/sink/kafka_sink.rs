@@ -95,7 +95,7 @@ impl Sink for KafkaSink {
                 self.encoder.insert(made)
             }
         };
-        self.writer.write_rows(encoder, &rows).await?;
+        self.writer.write_rows(checkpoint, encoder, &rows).await?;
         self.report.row_count += rows.num_rows() as u64;
         Ok(())
     }

@@ -97,8 +97,13 @@ impl RecordWriter {
         self.writer.set_identity(identity);
     }
 
-    /// Writes every row of `rows`.
-    pub(super) async fn write_rows(&mut self, encoder: &RowEncoder, rows: &RecordBatch) -> Result<()> {
+    /// Writes every row of `rows`. One that comes from state names the checkpoint, in place of a source record.
+    pub(super) async fn write_rows(
+        &mut self,
+        checkpoint: CheckpointId,
+        encoder: &RowEncoder,
+        rows: &RecordBatch,
+    ) -> Result<()> {
         let bound = encoder.bind(rows).map_err(arrow_error("output columns"))?;
         let keys = Keys::bind(&self.key, rows).map_err(arrow_error("output keys"))?;
         let hidden = Coordinates::of(rows)?;
@@ -106,21 +111,29 @@ impl RecordWriter {
             self.value.clear();
             self.source.clear();
             let has_value = bound.write(row, &mut self.value);
-            let (partition, offset) = (hidden.partitions.value(row), hidden.offsets.value(row));
-            let topic_id = hidden.topic_ids.text(row);
-            provenance::write_source(
-                &mut self.source,
-                topic_id,
-                partition,
-                offset,
-                hidden.ordinals.value(row),
-            );
+            let mut timestamp_ms = hidden.timestamps.value(row);
+            let name = if hidden.is_derived(row) {
+                self.source.extend_from_slice(checkpoint.to_string().as_bytes());
+                // A window may end before 1970; to the brokers that is no timestamp.
+                timestamp_ms = timestamp_ms.max(0);
+                provenance::CHECKPOINT
+            } else {
+                let (partition, offset) = (hidden.partitions.value(row), hidden.offsets.value(row));
+                provenance::write_source(
+                    &mut self.source,
+                    hidden.topic_ids.text(row),
+                    partition,
+                    offset,
+                    hidden.ordinals.value(row),
+                );
+                provenance::SOURCE
+            };
             let key = keys.key(row);
             let target = self.output.partition_of(key)?;
-            let headers: [Header<'_>; 1] = [(provenance::SOURCE.as_bytes(), Some(&self.source))];
+            let headers: [Header<'_>; 1] = [(name.as_bytes(), Some(&self.source))];
             let value = has_value.then_some(&self.value[..]);
             self.writer
-                .append(&self.output.name, target, hidden.timestamps.value(row), key, value, &headers)
+                .append(&self.output.name, target, timestamp_ms, key, value, &headers)
                 .await
                 .map_err(client_error("write output"))?;
         }

@@ -110,6 +110,12 @@ impl<'a> Coordinates<'a> {
         })
     }
 
+    /// True for a row that comes from state ([`derived`](super::derived)): it has no source record.
+    #[inline]
+    pub fn is_derived(&self, row: usize) -> bool {
+        self.partitions.value(row) < 0
+    }
+
     /// Source partition and offset of a row. Errors: `Bug`, the topic id is none.
     pub fn source(&self, row: usize) -> Result<(SourcePartition, Offset)> {
         let topic_id: TopicId = self.topic_ids.text(row).parse().map_err(|error| {

@@ -21,7 +21,7 @@ use crate::channel::{Bounds, Receiver, channel};
 use crate::error::{Error, Result};
 use crate::operator::{KeyedOperatorFactory, Operator, StatefulOperatorFactory};
 use crate::sink::{Router, Sink, SinkFactory};
-use crate::source::Source;
+use crate::source::{Source, SourceFactory};
 use crate::state::{KeyEncoder, KeyRouter, ListWriter, RestoredOperator, StateWriter, restore, restore_list};
 use crate::task::async_map::AsyncMapTask;
 use crate::task::context::{TaskContext, TaskEvent};
@@ -32,6 +32,7 @@ use crate::task::operator::OperatorTask;
 use crate::task::output::Output;
 use crate::task::sink::SinkTask;
 use crate::task::source::{COMMANDS_MAX, SourceCommand, SourceTask};
+use crate::watermark::{EventTime, EventTimeReader, EventTimesOfEpoch, Watermark};
 
 /// Connected sources and sinks, and everything that a subtask owns.
 pub(crate) struct Parts {
@@ -60,6 +61,8 @@ pub(crate) struct Restored<'a> {
     pub(crate) store: Option<(&'a CheckpointStore, &'a Owner)>,
     /// The last committed checkpoint; `None`: there is none.
     pub(crate) manifest: Option<&'a Manifest>,
+    /// Its watermark.
+    pub(crate) watermark: Option<Watermark>,
 }
 
 /// What an attempt needs to make the tasks.
@@ -70,6 +73,7 @@ pub(crate) struct Blueprint {
     sink_parallelism: usize,
     bounds: Bounds,
     close_deadline: Duration,
+    event_time: Option<EventTime>,
 }
 
 /// Running tasks, and the ends that the coordinator holds.
@@ -104,7 +108,18 @@ impl Blueprint {
                 bytes_max: graph.options.channel_bytes_max,
             },
             close_deadline: graph.options.close_deadline,
+            event_time: graph.options.event_time.clone(),
         }
+    }
+
+    /// True when an operator keeps state, and so hears of watermarks.
+    pub(crate) fn has_state(&self) -> bool {
+        self.plan.has_state()
+    }
+
+    /// The sources, to ask where the group stands.
+    pub(crate) fn sources(&self) -> Vec<Arc<dyn SourceFactory>> {
+        self.plan.sources.iter().map(|source| source.factory.clone()).collect()
     }
 
     /// Ids of the operators that keep state.
@@ -160,7 +175,7 @@ impl Blueprint {
             number -= stage.parallelism;
             start.stage(index, stage, bodies, number)?;
         }
-        let commands = start.sources(parts.sources);
+        let commands = start.sources(parts.sources)?;
         let Start { tasks, events, gauges, opened, barrier_sent, callers, .. } = start;
         let sink_count = self.sink_parallelism;
         Ok(Running {
@@ -205,9 +220,11 @@ async fn keyed_body(
     subtask: usize,
     restored: Restored<'_>,
 ) -> Result<Body> {
+    let watermark = restored.watermark;
     let ((store, owner), restored) = state_of(factory.id(), restored)?;
     let keys = stage.keys_of_each_input()?;
-    let (state, ledger) = restore(restored, factory, keys, subtask, stage.parallelism).await?;
+    let (mut state, ledger) = restore(restored, factory, keys, subtask, stage.parallelism).await?;
+    state.set_watermark(watermark);
     let operator = factory.create(subtask)?;
     let (id, version) = (factory.id().to_owned(), factory.state_version());
     let writer = StateWriter::new(store.clone(), owner.clone(), id, version, subtask, ledger);
@@ -220,10 +237,11 @@ async fn stateful_body(
     subtask: usize,
     restored: Restored<'_>,
 ) -> Result<Body> {
+    let watermark = restored.watermark;
     let (owned, restored) = state_of(factory.id(), restored)?;
     let (rows, part) = restore_list(restored, factory, subtask, stage.parallelism).await?;
     let mut operator = factory.create(subtask)?;
-    operator.restore(rows.clone())?;
+    operator.restore(rows.clone(), watermark)?;
     let writer = ListWriter::new(owned, factory, subtask, part.map(|part| (rows, part)));
     Ok(Body::Stateful(Box::new((AsList { operator }, writer))))
 }
@@ -398,9 +416,12 @@ impl<'a> Start<'a> {
         Ok(by_subtask.into_iter().map(Inputs::new).collect())
     }
 
-    fn sources(&mut self, sources: Vec<Vec<Box<dyn Source>>>) -> Vec<mpsc::Sender<SourceCommand>> {
+    fn sources(&mut self, sources: Vec<Vec<Box<dyn Source>>>) -> Result<Vec<mpsc::Sender<SourceCommand>>> {
         let mut senders = Vec::new();
         for (index, subtasks) in sources.into_iter().enumerate() {
+            let schema = self.blueprint.plan.sources[index].factory.schema();
+            let reader = |event_time: &EventTime| EventTimeReader::new(&schema, &event_time.column);
+            let event_time = self.blueprint.event_time.as_ref().map(reader).transpose()?;
             let outputs = self.outputs.remove(&Upstream::Source(index)).unwrap_or_default();
             for (source, output) in subtasks.into_iter().zip(outputs) {
                 let (sender, commands) = mpsc::channel(COMMANDS_MAX);
@@ -410,6 +431,8 @@ impl<'a> Start<'a> {
                     output,
                     commands,
                     gauges: self.gauges.clone(),
+                    event_time,
+                    times: EventTimesOfEpoch::default(),
                     is_acquiring: true,
                     is_stopping: false,
                     is_in_call: false,
@@ -418,7 +441,7 @@ impl<'a> Start<'a> {
                 self.spawn(task.context.name.clone(), task.run());
             }
         }
-        senders
+        Ok(senders)
     }
 }
 

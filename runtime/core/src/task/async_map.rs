@@ -12,10 +12,13 @@ use super::context::{Interrupt, OperatorReport, TaskContext, TaskEvent};
 use super::gauges::Gauges;
 use super::inputs::{Input, Inputs};
 use super::output::Output;
+use crate::ErrorKind;
 use crate::async_map::{
     Assembler, AsyncFunction, AsyncRow, BarrierRule, CallError, CallResult, Line, deferred,
 };
+use crate::coordinates::Coordinates;
 use crate::element::Barrier;
+use crate::error::Error;
 
 /// A subtask that calls out, and what it needs.
 pub(crate) struct AsyncMapTask {
@@ -68,7 +71,7 @@ impl AsyncMapTask {
             self.start_calls(self.context.clock.now());
             match self.wake().await? {
                 Wake::Call(end) => self.take_ends(end).await?,
-                Wake::Input(Input::Rows { rows, .. }) => self.arrive(rows),
+                Wake::Input(Input::Rows { rows, .. }) => self.arrive(rows)?,
                 Wake::Input(Input::Rejected(rejected)) => self.output.rejected(rejected).await?,
                 Wake::Input(Input::Barrier(barrier)) => self.barrier(barrier).await?,
                 // What runs now was deferred by the last barrier: it is not ours to finish.
@@ -94,13 +97,21 @@ impl AsyncMapTask {
         }
     }
 
-    fn arrive(&mut self, rows: arrow_array::RecordBatch) {
+    fn arrive(&mut self, rows: arrow_array::RecordBatch) -> Result<(), Interrupt> {
+        let hidden = Coordinates::of(&rows)?;
+        if (0..rows.num_rows()).any(|row| hidden.is_derived(row)) {
+            // Each call is known outside by its record: these would all be one.
+            let context =
+                "rows that come from state have no record to call for: put the calls in front of the state";
+            return Err(Error::new(ErrorKind::InvalidInput, context).into());
+        }
         let now = self.context.clock.now();
         let batch = Arc::new(rows);
         for index in 0..batch.num_rows() {
             self.line.arrive(AsyncRow::new(batch.clone(), index), now);
         }
         self.show();
+        Ok(())
     }
 
     /// Starts as many calls as may run. Each is polled at once, so that its request is on its way now and not when all
