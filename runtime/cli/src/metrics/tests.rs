@@ -26,6 +26,7 @@ fn facts() -> Facts {
     let rejected = &mut status.rejected;
     (rejected.decode, rejected.transform, rejected.call, rejected.delivery_limit) = (130, 131, 132, 133);
     (status.state_bytes, status.state_written_bytes, status.state_compacted_bytes) = (112, 128, 129);
+    (status.watermark_ms, facts.wall_ms) = (Some(134_500), 270_000);
     let metrics = &mut facts.metrics;
     (metrics.fenced, metrics.decided_offsets) = (111, 113);
     (metrics.manifest_bytes, metrics.aborted_transactions) = (114, 115);
@@ -117,6 +118,8 @@ fn every_number_is_exported_under_its_own_name() {
         ("job_fenced_total", 111.0),
         ("state_size_bytes", 112.0),
         ("state_written_bytes_total", 128.0),
+        ("watermark_timestamp_seconds", 134.5),
+        ("watermark_lag_seconds", 135.5),
         ("state_compacted_bytes_total", 129.0),
         ("checkpoint_decided_offsets_total", 113.0),
         ("checkpoint_manifest_bytes_total", 114.0),
