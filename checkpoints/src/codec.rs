@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_third_format_stays_readable_and_is_what_is_written() {
+    fn the_third_format_stays_readable() {
         let body = concat!(
             r#"{"format_version":3,"job":"flights","instance":"pod-1","job_epoch":3,"checkpoint":8,"#,
             r#""predecessor":6,"transactional_id":null,"sources":[],"operators":[{"operator":"count","#,
@@ -190,17 +190,33 @@ mod tests {
         let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
         let read: Manifest = decode("m", bytes.as_bytes()).unwrap();
         assert_eq!(read.operators[0].parts[0].checkpoint, CheckpointId(7));
+        assert_eq!(read.event_time, None, "the third format did not know it");
+    }
+
+    #[test]
+    fn the_fourth_format_stays_readable_and_is_what_is_written() {
+        let body = concat!(
+            r#"{"format_version":4,"job":"flights","instance":"pod-1","job_epoch":3,"checkpoint":8,"#,
+            r#""predecessor":6,"transactional_id":null,"sources":[],"operators":[],"event_time":{"#,
+            r#""watermark_ms":-5,"partitions":[{"topic_id":"AAAAAAAAAAAAAAAAAAAABQ","partition":2,"#,
+            r#""next_offset":7,"max_ms":40,"decided_above":[[9,11]],"times_above":[[11,42]]}]},"created_ms":17}"#,
+            "\n"
+        );
+        let bytes = format!("{MAGIC}{}\n{body}", sha256_hex(body.as_bytes()));
+        let read: Manifest = decode("m", bytes.as_bytes()).unwrap();
+        let event_time = read.event_time.as_ref().unwrap();
+        assert_eq!(event_time.partitions[0].decided_above, [(Offset(9), Offset(11))]);
         assert_eq!(encode(&read).unwrap(), bytes.as_bytes());
     }
 
     #[test]
     fn a_newer_format_is_named_and_not_called_damage() {
-        let body = b"{\"format_version\":4,\"job\":{}}\n";
+        let body = b"{\"format_version\":5,\"job\":{}}\n";
         let mut bytes = format!("{MAGIC}{}\n", sha256_hex(body)).into_bytes();
         bytes.extend_from_slice(body);
         let error = decode::<Manifest>("m", &bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("format version 4"), "{error}");
+        assert!(error.to_string().contains("format version 5"), "{error}");
     }
 
     proptest! {

@@ -61,6 +61,7 @@ mod codec;
 pub mod conformance;
 pub mod decide;
 mod error;
+mod event_time;
 mod fence;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -80,6 +81,7 @@ mod store;
 mod types;
 
 pub use error::{Error, Result};
+pub use event_time::{EventTimeSnapshot, PartitionTimes};
 pub use fence::Owner;
 pub use hold::Hold;
 pub use inspect::{Fault, InspectedCheckpoint, Inspection, StoredOwner};

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
 
-use crate::{JobKey, OperatorSnapshot, Result, codec};
+use crate::{EventTimeSnapshot, JobKey, OperatorSnapshot, Result, codec};
 
 /// One checkpoint: what was decided since its predecessor, and the state after it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,9 @@ pub struct Manifest {
     /// State of operators; empty while no operator has any.
     #[serde(default)]
     pub operators: Vec<OperatorSnapshot>,
+    /// Event time; `None` for a job that does not use it, and before format version 4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_time: Option<EventTimeSnapshot>,
     /// Wall time of writing, Unix milliseconds. Informative.
     pub created_ms: i64,
 }
@@ -93,8 +96,8 @@ pub enum OffsetDecision {
 
 impl Manifest {
     /// Version that this code writes; it reads this one and all before it. Version 2 added the
-    /// outcome topic's id, version 3 the state of operators.
-    pub const FORMAT_VERSION: u32 = 3;
+    /// outcome topic's id, version 3 the state of operators, version 4 event time and state without keys.
+    pub const FORMAT_VERSION: u32 = 4;
 
     /// The bytes that a store keeps, for a way to another process. Errors: `Bug`.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
@@ -125,6 +128,7 @@ impl Manifest {
             outcome_topic_id: None,
             sources: Vec::new(),
             operators: Vec::new(),
+            event_time: None,
             created_ms,
         }
     }

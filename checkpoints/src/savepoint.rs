@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
 
-use crate::{DecidedOffsets, JobKey, ManifestRef, OperatorSnapshot};
+use crate::{DecidedOffsets, EventTimeSnapshot, JobKey, ManifestRef, OperatorSnapshot};
 
 /// A checkpoint of one job, kept apart from the job's own checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub struct Savepoint {
     /// State of operators, the parts of which are copied; empty where no operator has any.
     #[serde(default)]
     pub operators: Vec<OperatorSnapshot>,
+    /// Event time as of the checkpoint; `None` for a job without event time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_time: Option<EventTimeSnapshot>,
     /// Wall time of writing, Unix milliseconds. Informative.
     pub created_ms: i64,
 }

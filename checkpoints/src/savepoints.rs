@@ -315,6 +315,7 @@ impl LoadedSavepoint {
         let key = self.savepoint.key();
         let mut manifest = crate::Manifest::new(&key, owner.epoch, checkpoint, predecessor, created_ms);
         manifest.operators.clone_from(&self.savepoint.operators);
+        manifest.event_time.clone_from(&self.savepoint.event_time);
         manifest
     }
 }

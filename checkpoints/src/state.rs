@@ -48,7 +48,7 @@ pub struct StatePart {
     pub kind: StatePartKind,
     /// The checkpoint that it was written for.
     pub checkpoint: CheckpointId,
-    /// First key group that it may hold rows of.
+    /// First key group that it may hold rows of. Of state without keys: the subtask that wrote it, here and in `last_group`.
     pub first_group: u32,
     /// Last key group, inclusive.
     pub last_group: u32,

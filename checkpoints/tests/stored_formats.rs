@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use sharestream_base::ids::{CheckpointId, JobEpoch, Offset, PartitionIndex, TopicId};
 use sharestream_checkpoints::decide::{LastCommitted, Outcomes};
 use sharestream_checkpoints::{
-    CheckpointStore, DecidedOffsets, ErrorKind, Inspection, JobKey, Manifest, ManifestRef, OffsetDecision,
-    OperatorSnapshot, Owner, Recovery, SourceSnapshot, StatePart, StatePartKind, StatePartPlace, StoredState,
+    CheckpointStore, DecidedOffsets, ErrorKind, EventTimeSnapshot, Inspection, JobKey, Manifest, ManifestRef,
+    OffsetDecision, OperatorSnapshot, Owner, PartitionTimes, Recovery, SourceSnapshot, StatePart,
+    StatePartKind, StatePartPlace, StoredState,
 };
 
 fn formats() -> PathBuf {
@@ -60,6 +61,18 @@ fn expected(version: u32, id: u64) -> Manifest {
         };
         let (operator, parts) = ("count".to_owned(), vec![part]);
         manifest.operators.push(OperatorSnapshot { operator, state_version: 1, key_groups: 128, parts });
+    }
+    if version >= 4 {
+        let times = PartitionTimes {
+            topic_id: TopicId(uuid::Uuid::from_u128(1)),
+            partition: PartitionIndex(2),
+            next_offset: Some(Offset(first + 11)),
+            max_ms: Some(1_767_225_600_000 + first),
+            decided_above: vec![(Offset(first + 20), Offset(first + 21))],
+            times_above: vec![(Offset(first + 21), 1_767_225_601_000)],
+        };
+        let partitions = vec![times];
+        manifest.event_time = Some(EventTimeSnapshot { watermark_ms: Some(1_767_225_600_000), partitions });
     }
     manifest
 }

@@ -64,6 +64,7 @@ fn savepoint(name: &str, checkpoint: u64, of: Option<(ManifestRef, Vec<OperatorS
             decided: vec![range(12, 19, OffsetDecision::Accept), range(20, 20, OffsetDecision::Gap)],
         }],
         operators,
+        event_time: None,
         created_ms: 1_767_225_600_000,
     }
 }

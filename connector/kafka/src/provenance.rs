@@ -1,12 +1,12 @@
 //! Where an output record or a dead letter comes from, as record headers.
 //!
 //! `verify` recognises every effect of a source record by [`SOURCE`]; a dead letter also says why, and keeps the
-//! headers that the record had.
+//! headers that the record had. An output record that comes from operator state has [`CHECKPOINT`] only.
 
 use std::fmt;
 use std::str::FromStr;
 
-use sharestream_base::ids::{Offset, PartitionIndex, TopicId};
+use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex, TopicId};
 
 use crate::formats::write_int;
 
@@ -20,7 +20,7 @@ pub const DELIVERY_COUNT: &str = "sharestream.delivery-count";
 pub const ERROR: &str = "sharestream.error";
 /// `<job>/<instance>`; on dead letters.
 pub const JOB: &str = "sharestream.job";
-/// Checkpoint whose commit made it visible; on dead letters.
+/// Checkpoint whose commit made it visible; on dead letters, and on output records that come from state.
 pub const CHECKPOINT: &str = "sharestream.checkpoint";
 /// Kind of the error: `decode`, `transform`, `call`, `delivery-limit` or `too-large`; on dead letters.
 pub const ERROR_KIND: &str = "sharestream.error-kind";
@@ -102,6 +102,22 @@ impl Provenance {
     }
 }
 
+/// The checkpoint that an output record from state names; `None` for one that names a source record, or neither.
+pub fn checkpoint_of_state<'a>(
+    headers: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+) -> Option<CheckpointId> {
+    let mut checkpoint = None;
+    for (key, value) in headers {
+        if key == SOURCE.as_bytes() {
+            return None;
+        }
+        if key == CHECKPOINT.as_bytes() {
+            checkpoint = std::str::from_utf8(value?).ok()?.parse().ok().map(CheckpointId);
+        }
+    }
+    checkpoint
+}
+
 /// Writes `<topic id>/<partition>/<offset>/<ordinal>` without going through formatting: once for each output row.
 pub(crate) fn write_source(out: &mut Vec<u8>, topic_id: &str, partition: i32, offset: i64, ordinal: i32) {
     out.extend_from_slice(topic_id.as_bytes());
@@ -164,6 +180,17 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn a_record_from_state_names_its_checkpoint_and_no_other_does() {
+        type Known<'a> = (&'a [u8], Option<&'a [u8]>);
+        let (source, checkpoint): (Known<'_>, Known<'_>) =
+            ((SOURCE.as_bytes(), Some(b"x/0/1/0")), (CHECKPOINT.as_bytes(), Some(b"17")));
+        assert_eq!(checkpoint_of_state([checkpoint]), Some(CheckpointId(17)));
+        assert_eq!(checkpoint_of_state([checkpoint, source]), None, "a dead letter");
+        assert_eq!(checkpoint_of_state([source]), None);
+        assert_eq!(checkpoint_of_state([(CHECKPOINT.as_bytes(), Some(&b"-1"[..]))]), None);
+    }
 
     proptest! {
         #[test]

@@ -316,7 +316,7 @@ mod tests {
             sender.send(batch(6)).await.unwrap();
             sender.send(batch(4)).await.unwrap();
             assert!(waits(&mut sender, batch(1)).await, "{bounds:?}");
-            let barrier = Barrier { checkpoint: CheckpointId(1), waits_until: None };
+            let barrier = Barrier { checkpoint: CheckpointId(1), waits_until: None, watermark: None };
             sender.send(StreamElement::Barrier(barrier)).await.unwrap();
             receive(&mut receiver).await.unwrap();
             sender.send(batch(6)).await.unwrap();

@@ -75,6 +75,8 @@ pub(crate) enum Reason {
     Interval,
     /// Somebody asked for a checkpoint.
     Request,
+    /// The watermark has risen, and nothing was handed on since: operators that keep state hear of it.
+    Watermark,
     Drain,
 }
 
@@ -89,6 +91,7 @@ impl Reason {
             Reason::Window => "window",
             Reason::Interval => "interval",
             Reason::Request => "request",
+            Reason::Watermark => "watermark",
             Reason::Drain => "drain",
         }
     }

@@ -4,6 +4,8 @@ use arrow_array::RecordBatch;
 use sharestream_base::Instant;
 use sharestream_base::ids::CheckpointId;
 
+use crate::watermark::Watermark;
+
 /// One element of a channel.
 #[derive(Clone, Debug)]
 pub enum StreamElement {
@@ -27,4 +29,7 @@ pub struct Barrier {
     /// Until when calls that run are waited for before they are deferred to a later checkpoint; `None`: they are
     /// deferred at once. The last barrier of a job waits, because no checkpoint follows.
     pub waits_until: Option<Instant>,
+    /// The watermark of the last committed checkpoint, for operators that keep state; `None` while there is none. It is
+    /// valid behind all rows before the barrier.
+    pub watermark: Option<Watermark>,
 }

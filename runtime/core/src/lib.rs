@@ -73,6 +73,7 @@ mod status;
 mod supervisor;
 pub mod takeover;
 mod task;
+pub mod watermark;
 
 pub use commit::StepHook;
 pub use error::{Error, Result};

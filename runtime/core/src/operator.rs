@@ -4,6 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{FieldRef, SchemaRef};
 
 use crate::state::KeyedState;
+use crate::watermark::Watermark;
 use crate::{Error, ErrorKind, Result};
 
 /// What an operator made of one batch.
@@ -55,6 +56,15 @@ pub trait KeyedOperator: Send {
     /// Transforms one batch of input `input` (from 0). As [`Operator::process`], and reads and writes `state`.
     fn process(&mut self, input: usize, batch: RecordBatch, state: &mut KeyedState)
     -> Result<OperatorOutput>;
+    /// The watermark has risen, to that of the last committed checkpoint. Called at a barrier, behind all rows in front of it
+    /// and before the state is taken: what it gives and what it changes is in that checkpoint. Called again as long as it
+    /// gives rows, so that one call need not give them all; after a start it may be called for a watermark that was
+    /// told before. Rows have the hidden columns of [`coordinates::derived`](crate::coordinates::derived), and none can be
+    /// rejected. Does nothing by default.
+    fn on_watermark(&mut self, watermark: Watermark, state: &mut KeyedState) -> Result<OperatorOutput> {
+        let _keeps_no_time = (watermark, state);
+        Ok(OperatorOutput::default())
+    }
 }
 
 /// Makes one keyed operator for each subtask.
@@ -76,6 +86,11 @@ pub trait KeyedOperatorFactory: Send + Sync {
     fn upgrade_state(&self, from: u32, values: RecordBatch) -> Result<RecordBatch> {
         let _not_read = values;
         Err(no_upgrade(self.id(), self.state_version(), from))
+    }
+    /// The state column with the time at which a key is due, for [`KeyedState::due`]: a timestamp, or `Int64` as Unix
+    /// milliseconds; null: never. None by default. Costs two further copies of each key that has a time.
+    fn timer_column(&self) -> Option<String> {
+        None
     }
     /// Checks the input schemas (hidden columns at the end) and gives the output schema (likewise).
     fn output_schema(&self, inputs: &[SchemaRef]) -> Result<SchemaRef>;
@@ -100,14 +115,19 @@ pub enum Redistribution {
 /// The state is part of every checkpoint: after a crash the job goes on with the state of the last committed one, and
 /// every record counts in it exactly once. Which rows a subtask sees is up to the stream in front of it.
 pub trait StatefulOperator: Send {
-    /// Takes the rows that are this subtask's of the last committed checkpoint; none where there is no such state. Called
-    /// once, before anything else. Schema: the factory's `state_fields`, in its version.
-    fn restore(&mut self, rows: RecordBatch) -> Result<()>;
+    /// Takes the rows that are this subtask's of the last committed checkpoint, none where there is no such state, and its
+    /// watermark. Called once, before anything else. Schema: the factory's `state_fields`, in its version.
+    fn restore(&mut self, rows: RecordBatch, watermark: Option<Watermark>) -> Result<()>;
     /// Transforms one batch. As [`Operator::process`].
     fn process(&mut self, batch: RecordBatch) -> Result<OperatorOutput>;
     /// All that is kept, as rows of the factory's `state_fields`. Called at each barrier, between rows of two epochs; runs on
     /// the reactor. The rows are written while the job goes on, unless they are what the checkpoint before has.
     fn snapshot(&mut self) -> Result<RecordBatch>;
+    /// The watermark has risen. As [`KeyedOperator::on_watermark`].
+    fn on_watermark(&mut self, watermark: Watermark) -> Result<OperatorOutput> {
+        let _keeps_no_time = watermark;
+        Ok(OperatorOutput::default())
+    }
 }
 
 /// Makes one stateful operator for each subtask.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::ErrorKind;
 use crate::error::{Error, Result};
+use crate::watermark::EventTime;
 
 /// Settings of a job. `Default` works; [`JobOptions::validate`] reports every fault at once.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +57,9 @@ pub struct JobOptions {
     /// State in the last checkpoint that no operator of the job claims is dropped. Default false: the start fails.
     /// Since 0.1.
     pub allow_unclaimed_state: bool,
+    /// Event time and watermarks, for operators that keep state ([`crate::watermark`]). Default none: it costs nothing.
+    /// Needs a checkpoint store. Since 0.1.
+    pub event_time: Option<EventTime>,
 }
 
 impl Default for JobOptions {
@@ -77,6 +81,7 @@ impl Default for JobOptions {
             close_deadline: Duration::from_secs(5),
             checkpoints_retained: 3,
             allow_unclaimed_state: false,
+            event_time: None,
         }
     }
 }
@@ -125,6 +130,8 @@ setters! {
     with_checkpoints_retained(checkpoints_retained: usize),
     /// Sets [`JobOptions::allow_unclaimed_state`].
     with_allow_unclaimed_state(allow_unclaimed_state: bool),
+    /// Sets [`JobOptions::event_time`].
+    with_event_time(event_time: Option<EventTime>),
 }
 
 const LATENCY_GOAL_DEFAULT: Duration = Duration::from_millis(100);
@@ -221,6 +228,7 @@ impl JobOptions {
                 self.close_deadline, self.drain_deadline
             ),
         );
+        faults.extend(self.event_time.iter().flat_map(EventTime::faults));
         faults
     }
 
@@ -251,7 +259,12 @@ mod tests {
             .with_window_fill_threshold(f64::NAN)
             .with_epochs_open_max(3)
             .with_recovery_deadline(Duration::from_secs(1))
-            .with_close_deadline(Duration::from_secs(31));
+            .with_close_deadline(Duration::from_secs(31))
+            .with_event_time(Some(
+                EventTime::in_column("at")
+                    .with_idle_timeout(Some(Duration::ZERO))
+                    .with_max_out_of_orderness(Duration::from_secs(u64::MAX)),
+            ));
         let error = options.validate().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         for name in [
@@ -261,10 +274,12 @@ mod tests {
             "epochs_open_max",
             "recovery_deadline",
             "close_deadline",
+            "event_time.idle_timeout",
+            "event_time.max_out_of_orderness",
         ] {
             assert!(error.context().contains(name), "{name} is missing in: {error}");
         }
-        assert_eq!(options.faults().len(), 7, "the goal follows the interval");
+        assert_eq!(options.faults().len(), 9, "the goal follows the interval");
         assert_eq!(JobOptions::default().with_epochs_open_max(0).faults().len(), 1);
     }
 

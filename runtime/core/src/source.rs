@@ -1,5 +1,6 @@
 //! Sources: they acquire records, hand them on, and report what they handed on before each barrier.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -10,6 +11,7 @@ use sharestream_base::ids::{CheckpointId, Offset, PartitionIndex};
 use sharestream_base::{Clock, Instant};
 
 use crate::decision::{Decisions, MemberDecisions, SourcePartition};
+use crate::watermark::{EventTimes, Standing};
 use crate::{Error, ErrorKind, Result};
 
 /// What a source has next.
@@ -134,6 +136,8 @@ pub struct SourceReport {
     pub record_count: u64,
     /// Payload bytes handed on.
     pub byte_count: u64,
+    /// Event times of the rows handed on. A source leaves it empty: its task fills it in, where the job has event time.
+    pub event_times: EventTimes,
 }
 
 /// Where a source goes back to when an attempt follows a failed one.
@@ -269,6 +273,13 @@ pub trait SourceFactory: Send + Sync {
     /// attempts of a job. `None`, the default: sources of this factory are not kept.
     fn maker(&self) -> Option<usize> {
         None
+    }
+    /// Where the group stands in each partition of the source, as far as it is known; asked at the start and now and then,
+    /// for event time only. Everything that it says may be old, never ahead. `None`, the default: the source cannot say;
+    /// then a partition's watermark begins with what is decided first, and a partition without records is not known.
+    /// Cancel safe.
+    async fn standing(&self) -> Result<Option<BTreeMap<SourcePartition, Standing>>> {
+        Ok(None)
     }
     /// Connects the source of one subtask.
     async fn create(&self, subtask: usize) -> Result<Box<dyn Source>>;

@@ -136,6 +136,9 @@ pub struct JobStatus {
     pub state_written_bytes: u64,
     /// Bytes of state that they have written beside, so that old parts can go.
     pub state_compacted_bytes: u64,
+    /// How far event time has come, as of the last commit: Unix milliseconds; no record at or before it is waited for.
+    /// `None` for a job without event time, and until every partition that is not idle has told a time.
+    pub watermark_ms: Option<i64>,
     /// Deliveries of this attempt that a committed claim had decided: acknowledged as decided, not processed again
     /// (ledger mode).
     pub already_decided: u64,

@@ -28,6 +28,7 @@ fn savepoint() -> Savepoint {
         },
         sources: Vec::new(),
         operators: Vec::new(),
+        event_time: None,
         created_ms: 0,
     }
 }

@@ -96,9 +96,12 @@ async fn take_held(
             "{job}/{instance} has not committed anything in group {group} yet: there is no checkpoint to keep"
         )));
     };
-    let operators = match (&last.manifest, store) {
-        (None, _) => Vec::new(),
-        (Some(manifest_ref), Some(store)) => store.load(manifest_ref).await?.operators,
+    let (operators, event_time) = match (&last.manifest, store) {
+        (None, _) => (Vec::new(), None),
+        (Some(manifest_ref), Some(store)) => {
+            let manifest = store.load(manifest_ref).await?;
+            (manifest.operators, manifest.event_time)
+        }
         (Some(manifest_ref), None) => {
             return Err(invalid_input(format!(
                 "the last commit of {job}/{instance} names manifest {}: its checkpoint store is needed",
@@ -125,6 +128,7 @@ async fn take_held(
         },
         sources: sources(&standing, &topics)?,
         operators,
+        event_time,
         created_ms: client.env().clock.wall_ms(),
     };
     if let Some(fault) = savepoint.faults().first() {

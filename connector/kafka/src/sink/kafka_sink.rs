@@ -117,7 +117,7 @@ impl Sink for KafkaSink {
                 self.encoder.insert(made)
             }
         };
-        let too_large = self.writer.write_rows(encoder, &rows).await?;
+        let too_large = self.writer.write_rows(checkpoint, encoder, &rows).await?;
         self.report.row_count += (rows.num_rows() - too_large.len()) as u64;
         if too_large.is_empty() {
             return Ok(());

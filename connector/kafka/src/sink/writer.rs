@@ -199,9 +199,11 @@ impl RecordWriter {
         self.writer.set_identity(identity);
     }
 
-    /// Writes every row of `rows` that the topic takes; gives those that are too large for it, and why.
+    /// Writes every row of `rows` that the topic takes; gives those that are too large for it, and why. A row that comes from
+    /// state names the checkpoint, in place of a source record.
     pub(super) async fn write_rows(
         &mut self,
+        checkpoint: CheckpointId,
         encoder: &RowEncoder,
         rows: &RecordBatch,
     ) -> Result<Vec<(u32, String)>> {
@@ -213,25 +215,31 @@ impl RecordWriter {
             self.value.clear();
             self.source.clear();
             let has_value = bound.write(row, &mut self.value);
-            let (partition, offset) = (hidden.partitions.value(row), hidden.offsets.value(row));
-            let topic_id = hidden.topic_ids.text(row);
-            provenance::write_source(
-                &mut self.source,
-                topic_id,
-                partition,
-                offset,
-                hidden.ordinals.value(row),
-            );
+            let mut timestamp_ms = hidden.timestamps.value(row);
+            let name = if hidden.is_derived(row) {
+                self.source.extend_from_slice(checkpoint.to_string().as_bytes());
+                // A window may end before 1970; to the brokers that is no timestamp.
+                timestamp_ms = timestamp_ms.max(0);
+                provenance::CHECKPOINT
+            } else {
+                let (partition, offset) = (hidden.partitions.value(row), hidden.offsets.value(row));
+                provenance::write_source(
+                    &mut self.source,
+                    hidden.topic_ids.text(row),
+                    partition,
+                    offset,
+                    hidden.ordinals.value(row),
+                );
+                provenance::SOURCE
+            };
             let key = keys.key(row);
             let target = self.output.partition_of(key)?;
             self.copy.clear();
             if let Some(copy) = hidden.parked_copy(row)? {
                 parking::write_copy(&mut self.copy, &copy, hidden.ordinals.value(row));
             }
-            let headers: [Header<'_>; 2] = [
-                (provenance::SOURCE.as_bytes(), Some(&self.source)),
-                (provenance::PARKED.as_bytes(), Some(&self.copy)),
-            ];
+            let headers: [Header<'_>; 2] =
+                [(name.as_bytes(), Some(&self.source)), (provenance::PARKED.as_bytes(), Some(&self.copy))];
             let headers = if self.copy.is_empty() { &headers[..1] } else { &headers[..] };
             let value = has_value.then_some(&self.value[..]);
             if let Some(bytes) = self.output.exceeded_by((key, value, headers), self.compression)? {
@@ -239,7 +247,7 @@ impl RecordWriter {
                 continue;
             }
             self.writer
-                .append(&self.output.name, target, hidden.timestamps.value(row), key, value, headers)
+                .append(&self.output.name, target, timestamp_ms, key, value, headers)
                 .await
                 .map_err(client_error("write output"))?;
         }

@@ -59,7 +59,7 @@ impl OpenEpoch {
         let OpenEpoch { decisions, record_count, byte_count, is_protected: _ } = std::mem::take(self);
         let decided =
             if decisions.is_empty() { Vec::new() } else { vec![MemberDecisions { member, decisions }] };
-        SourceReport { decided, record_count, byte_count }
+        SourceReport { decided, record_count, byte_count, ..SourceReport::default() }
     }
 }
 

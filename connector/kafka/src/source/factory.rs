@@ -1,13 +1,16 @@
 //! Makes the sources of a job.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
-use sharestream_client::{AcquireMode, Client, ShareConsumer, ShareConsumerConfig, TopicInfo};
+use sharestream_client::{AcquireMode, Client, OffsetSpec, ShareConsumer, ShareConsumerConfig, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
+use sharestream_core::decision::SourcePartition;
 use sharestream_core::source::{Source, SourceFactory};
+use sharestream_core::watermark::Standing;
 
 use super::delivery::DeliveryLimit;
 use super::ledger::LedgerFilter;
@@ -22,7 +25,7 @@ use crate::commit::OutcomeTopic;
 use crate::config::KafkaJobConfig;
 use crate::error::client_error;
 use crate::group::{GroupSettings, RejectPlan};
-use crate::ledger::LedgerTail;
+use crate::ledger::{LedgerTail, start_offsets};
 use crate::metadata_columns::TopicNames;
 
 /// The source of a job: one share group, as many members as subtasks.
@@ -61,6 +64,25 @@ impl SourceFactory for ShareSourceFactory {
     fn maker(&self) -> Option<usize> {
         // Sources know their attempt, and hold it: its address is nobody else's.
         Some(Arc::as_ptr(&self.attempt) as usize)
+    }
+
+    /// Start offsets as the group's coordinator has them durably, and high watermarks.
+    async fn standing(&self) -> Result<Option<BTreeMap<SourcePartition, Standing>>> {
+        let topics = self.topics.iter().map(|topic| (topic.topic_id, &*topic.name));
+        let starts = start_offsets(&self.client, &self.config.group, topics).await?;
+        let mut standing = BTreeMap::new();
+        for topic in &self.topics {
+            let place = format!("end offsets of topic {}", topic.name);
+            let admin = self.client.admin();
+            let ends = admin.list_offsets(&topic.name, &[], OffsetSpec::Latest).await;
+            for (partition, end) in ends.map_err(client_error(place))? {
+                let source = SourcePartition { topic_id: topic.topic_id, partition };
+                if let Some(start_offset) = starts.get(&source).copied() {
+                    standing.insert(source, Standing { start_offset, end_offset: Some(end) });
+                }
+            }
+        }
+        Ok(Some(standing))
     }
 
     async fn create(&self, subtask: usize) -> Result<Box<dyn Source>> {

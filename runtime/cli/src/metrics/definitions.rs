@@ -95,6 +95,12 @@ metrics! {
     StateCompacted: "sharestream_state_compacted_bytes_total", Counter, Job, [],
         "State that committed checkpoints have written beside, so that old parts can go, in bytes";
 
+    Watermark: "sharestream_watermark_timestamp_seconds", Gauge, Job, [],
+        "Watermark of the last committed checkpoint, Unix time: records up to it are not waited for any more; left out \
+         without event time, and until every partition that is not idle has told a time";
+    WatermarkLag: "sharestream_watermark_lag_seconds", Gauge, Job, [],
+        "How far the watermark is behind the clock of this process, in seconds; left out likewise";
+
     RecordsIn: "sharestream_records_in_total", Counter, Records, [],
         "Source records of committed checkpoints, bad ones included, gaps not";
     RecordsOut: "sharestream_records_out_total", Counter, Records, [],
@@ -165,7 +171,8 @@ metrics! {
         "1 for what bounds the rate just now, where it is known: source, concurrency, lock_window, circuit";
 
     Checkpoints: "sharestream_checkpoints_total", Counter, Checkpoints, ["reason"],
-        "Committed checkpoints, by what caused them: idle, rows, bytes, window, interval, request, drain";
+        "Committed checkpoints, by what caused them: idle, near_limit, rows, bytes, window, interval, request, \
+         watermark, drain";
     LastCheckpoint: "sharestream_checkpoint_last_id", Gauge, Checkpoints, [],
         "Number of the last committed checkpoint; 0 before the first";
     CheckpointDuration: "sharestream_checkpoint_duration_seconds", Histogram, Checkpoints, [],

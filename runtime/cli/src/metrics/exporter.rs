@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use sharestream_base::Clock;
 use sharestream_core::{JobControl, JobState};
 
 use super::definitions::{Definition, Kind, Metric};
@@ -24,14 +25,15 @@ pub(crate) struct Exporter {
     job: String,
     instance: String,
     control: JobControl,
+    clock: Clock,
     offsets: Arc<Mutex<Offsets>>,
 }
 
 impl Exporter {
     /// An exporter of the job behind `control`; no offsets are known.
-    pub(crate) fn new(job: &str, instance: &str, control: JobControl) -> Self {
+    pub(crate) fn new(job: &str, instance: &str, control: JobControl, clock: Clock) -> Self {
         let (job, instance) = (job.to_owned(), instance.to_owned());
-        Exporter { job, instance, control, offsets: Arc::default() }
+        Exporter { job, instance, control, clock, offsets: Arc::default() }
     }
 
     /// Where offsets are to be put.
@@ -48,7 +50,8 @@ impl Exporter {
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let status = self.control.status().borrow().clone();
-        encode(&self.job, &self.instance, Facts { status, metrics: self.control.metrics(), offsets })
+        let (metrics, wall_ms) = (self.control.metrics(), self.clock.wall_ms());
+        encode(&self.job, &self.instance, Facts { status, metrics, offsets, wall_ms })
     }
 }
 

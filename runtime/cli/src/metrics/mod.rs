@@ -47,7 +47,7 @@ impl Monitoring {
         control: &JobControl,
     ) -> anyhow::Result<Option<Self>> {
         let Some(address) = &job.metrics.listen else { return Ok(None) };
-        let exporter = Arc::new(Exporter::new(&job.job, &job.instance, control.clone()));
+        let exporter = Arc::new(Exporter::new(&job.job, &job.instance, control.clone(), env.clock.clone()));
         let server = Server::start(env, address, exporter.clone()).await.with_context(|| {
             Refused(format!(
                 "cannot listen on {address} for metrics; choose another address with --metrics-listen or metrics.listen"

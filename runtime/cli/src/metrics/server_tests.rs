@@ -10,7 +10,7 @@ use super::*;
 async fn started() -> (Env, Server, JobControl) {
     let env = Env { network: Arc::new(MemoryNetwork::default()), ..Env::seeded(1) };
     let control = JobControl::new();
-    let exporter = Arc::new(Exporter::new("late", "main", control.clone()));
+    let exporter = Arc::new(Exporter::new("late", "main", control.clone(), env.clock.clone()));
     let server = Server::start(&env, &HostPort::new("metrics", 0), exporter).await.unwrap();
     (env, server, control)
 }

@@ -36,6 +36,7 @@ fn facts() -> Facts {
     status.calls.push(calls);
     status.parked = 139;
     status.bound_by = Some(BoundBy::Circuit);
+    (status.watermark_ms, facts.wall_ms) = (Some(134_500), 270_000);
     let metrics = &mut facts.metrics;
     (metrics.fenced, metrics.decided_offsets) = (111, 113);
     (metrics.manifest_bytes, metrics.aborted_transactions) = (114, 115);
@@ -127,6 +128,8 @@ fn every_number_is_exported_under_its_own_name() {
         ("job_fenced_total", 111.0),
         ("state_size_bytes", 112.0),
         ("state_written_bytes_total", 128.0),
+        ("watermark_timestamp_seconds", 134.5),
+        ("watermark_lag_seconds", 135.5),
         ("state_compacted_bytes_total", 129.0),
         ("checkpoint_decided_offsets_total", 113.0),
         ("checkpoint_manifest_bytes_total", 114.0),

@@ -16,6 +16,8 @@ pub(crate) struct Facts {
     pub(crate) metrics: JobMetrics,
     /// What the brokers said of the group's offsets.
     pub(crate) offsets: Offsets,
+    /// Now, Unix milliseconds.
+    pub(crate) wall_ms: i64,
 }
 
 /// One value under the values of the metric's own labels, in the order of its definition.
@@ -36,7 +38,7 @@ pub(crate) enum Value<'a> {
 
 /// The samples of `metric`. Empty where nobody knows yet.
 pub(crate) fn samples(metric: Metric, facts: &Facts) -> Vec<Sample<'_>> {
-    let Facts { status, metrics, offsets } = facts;
+    let Facts { status, metrics, offsets, wall_ms } = facts;
     let source = &metrics.source;
     match metric {
         Metric::Build => vec![info(env!("CARGO_PKG_VERSION"))],
@@ -48,6 +50,10 @@ pub(crate) fn samples(metric: Metric, facts: &Facts) -> Vec<Sample<'_>> {
         Metric::StateSize => gauge(status.state_bytes as f64),
         Metric::StateWritten => counter(status.state_written_bytes),
         Metric::StateCompacted => counter(status.state_compacted_bytes),
+        Metric::Watermark => optional(status.watermark_ms.map(|ms| ms as f64 / 1_000.0)),
+        Metric::WatermarkLag => {
+            optional(status.watermark_ms.map(|ms| wall_ms.saturating_sub(ms) as f64 / 1_000.0))
+        }
         Metric::RecordsIn => counter(status.records_in),
         Metric::RecordsOut => counter(status.rows_out),
         Metric::Filtered => counter(status.filtered),
@@ -125,6 +131,10 @@ fn counter(count: u64) -> Vec<Sample<'static>> {
 
 fn gauge(value: f64) -> Vec<Sample<'static>> {
     vec![Sample { labels: Vec::new(), value: Value::Gauge(value) }]
+}
+
+fn optional(value: Option<f64>) -> Vec<Sample<'static>> {
+    value.map(gauge).unwrap_or_default()
 }
 
 fn histogram(histogram: &Histogram) -> Vec<Sample<'_>> {

@@ -15,11 +15,8 @@ use sharestream_client::{Client, OffsetSpec, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::SourcePartition;
-use sharestream_kafka::outcome::{
-    BegunPartition, FloorRecord, GenerationRecord, GroupGeneration, LogEntry, OutcomeRecord, ReplayGeneration,
-};
 use sharestream_kafka::parking;
-use sharestream_kafka::provenance::{self, Provenance};
+use sharestream_kafka::provenance::{self, Provenance, checkpoint_of_state};
 use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig};
 use sharestream_wire::records::RecordView;
 
@@ -446,7 +443,7 @@ fn initial(
 async fn effects(client: &Client, topic: &str, notes: &mut Vec<String>) -> anyhow::Result<Vec<Effect>> {
     let name: Arc<str> = Arc::from(topic);
     let mut effects = Vec::new();
-    let mut foreign = 0u64;
+    let (mut foreign, mut of_state) = (0u64, 0u64);
     scan::topic(client, topic, Scan::Committed, |partition, record| {
         match Provenance::of_headers(record.headers.iter()) {
             Some(first) => {
@@ -462,12 +459,19 @@ async fn effects(client: &Client, topic: &str, notes: &mut Vec<String>) -> anyho
                     digest: digest(first.ordinal, record.key, record.value),
                 });
             }
+            None if checkpoint_of_state(record.headers.iter()).is_some() => of_state += 1,
             None => foreign += 1,
         }
         Ok(())
     })
     .await
     .with_context(|| format!("cannot read topic {topic}"))?;
+    if of_state > 0 {
+        notes.push(format!(
+            "{of_state} records of {topic} come from operator state: they name their checkpoint, and no source record \
+             to hold them against"
+        ));
+    }
     if foreign > 0 {
         notes.push(format!("{foreign} records of {topic} carry no provenance: another program wrote them"));
     }

@@ -3,12 +3,14 @@
 //! Every batch between tasks ends with these columns, in this order, after the user's columns. Operators pass them
 //! through whatever they project. They are what a sink writes as provenance and what a dead letter needs.
 
+mod derived;
 mod parked;
 mod reader;
 mod rejected;
 
 use std::sync::Arc;
 
+pub use derived::derived;
 pub use parked::{ParkedCopy, ParkedCopyError, parked_schema};
 pub use reader::{Coordinates, DictionaryText, bytes};
 pub use rejected::{RejectCounts, RejectKind, errors, reject_kinds, rejected_batch, rejected_schema};

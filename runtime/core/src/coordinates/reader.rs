@@ -114,6 +114,12 @@ impl<'a> Coordinates<'a> {
         })
     }
 
+    /// True for a row that comes from state ([`derived`](super::derived)): it has no source record.
+    #[inline]
+    pub fn is_derived(&self, row: usize) -> bool {
+        self.partitions.value(row) < 0
+    }
+
     /// Source partition and offset that a row was acquired at, and that is decided: of its copy, where the record was
     /// parked. Errors: `Bug`, the topic id is none.
     pub fn source(&self, row: usize) -> Result<(SourcePartition, Offset)> {

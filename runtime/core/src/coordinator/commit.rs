@@ -14,8 +14,8 @@ use sharestream_base::ids::{CheckpointId, JobEpoch};
 use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{Clock, Elapsed, Instant, OwnedTask, Spawner, TaskKind};
 use sharestream_checkpoints::{
-    CheckpointStore, CommitPermit, DecidedOffsets, JobKey, Manifest, ManifestRef, OffsetDecision,
-    OperatorSnapshot, Owner, SourceSnapshot,
+    CheckpointStore, CommitPermit, DecidedOffsets, EventTimeSnapshot, JobKey, Manifest, ManifestRef,
+    OffsetDecision, OperatorSnapshot, Owner, SourceSnapshot,
 };
 use tracing::Instrument;
 
@@ -93,13 +93,15 @@ pub(crate) async fn commit_epoch(
         manifest: None,
     };
     let mut figures = CommitFigures::default();
-    let permit = match prepare(protocol, &mut epoch, sealed.operators, &mut figures, tools).await {
-        Ok(permit) => permit,
-        Err(error) => {
-            let may_abort = error.kind() != ErrorKind::Fenced;
-            return CommitEnd::Failed { error, may_abort };
-        }
-    };
+    let permit =
+        match prepare(protocol, &mut epoch, (sealed.operators, sealed.event_time), &mut figures, tools).await
+        {
+            Ok(permit) => permit,
+            Err(error) => {
+                let may_abort = error.kind() != ErrorKind::Fenced;
+                return CommitEnd::Failed { error, may_abort };
+            }
+        };
     if is_planted(Bug::CompletedBeforeEndTxn)
         && let Err(error) = complete(epoch.manifest.as_ref(), tools).await
     {
@@ -147,7 +149,7 @@ pub(crate) async fn commit_epoch(
 async fn prepare(
     protocol: &mut dyn CommitProtocol,
     epoch: &mut SealedEpoch,
-    operators: Vec<OperatorSnapshot>,
+    (operators, event_time): (Vec<OperatorSnapshot>, Option<EventTimeSnapshot>),
     figures: &mut CommitFigures,
     tools: &CommitTools,
 ) -> Result<CommitPermit> {
@@ -161,6 +163,7 @@ async fn prepare(
                 transactional_id: protocol.transactional_id(checkpoint),
                 outcome_topic_id: protocol.outcome_topic_id(),
                 operators,
+                event_time,
                 ..manifest_of(store.key(), epoch, tools.clock.wall_ms())
             };
             let publishing = store.publish_pending(owner, &manifest);

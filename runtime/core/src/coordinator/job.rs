@@ -12,6 +12,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::calls::CallsShown;
 use super::commit::{CommitEnd, CommitFigures, CommitTools, ProbeEnd};
 use super::drain::Stage;
+use super::event_time::EventTimes;
 use super::job_state::{EpochEvent, EpochLine, TransitionError, Work};
 use super::pending_checkpoint::{EpochCounts, PendingCheckpoint, Report, Sealed, Subtask, Undecided};
 use super::seat::{Assignment, Seat, WorkEnd};
@@ -28,6 +29,7 @@ use crate::options::JobOptions;
 use crate::status::{CommitTimes, JobControl, JobState};
 use crate::task::context::TaskEvent;
 use crate::task::source::SourceCommand;
+use crate::watermark::Watermark;
 
 /// How the loop ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub(super) struct Committing {
     pub(super) sealed_at: Instant,
     pub(super) counts: EpochCounts,
     pub(super) trace: Trace,
+    /// Event time as of it.
+    pub(super) watermark: Option<Watermark>,
 }
 
 /// An epoch whose visibility is awaited.
@@ -74,6 +78,8 @@ pub(crate) struct Coordinator {
     pub(super) pending: Option<PendingCheckpoint>,
     /// Offsets that a sealed epoch has deferred, by the member that holds them: they join the next one.
     pub(super) carried: Vec<MemberDecisions>,
+    /// `None`: the job has no event time.
+    pub(super) event_times: Option<EventTimes>,
     /// Sealed epochs that wait for their commit, oldest first: at most two.
     sealed: Vec<(Instant, Sealed)>,
     retention: Option<OwnedTask<sharestream_checkpoints::Result<usize>>>,
@@ -90,7 +96,8 @@ const COMMITS_PER_RETENTION: u32 = 64;
 impl Coordinator {
     /// Errors: `Bug`, the graph does not fit together.
     pub(crate) fn new(started: Started, control: JobControl) -> Result<Self> {
-        let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
+        let Started { id, env, options, protocol, tools, blueprint, parts, event_times, .. } = started;
+        let (last_committed, first) = (started.last_committed, started.first);
         let running = match parts {
             Placed::Here(parts) => blueprint.start(*parts, first, &env, tools.kept.as_ref())?,
             Placed::Elsewhere(crew) => crew.start(&blueprint, first, &env),
@@ -106,6 +113,7 @@ impl Coordinator {
             drain_deadline: None,
             pending: None,
             carried: Vec::new(),
+            event_times,
             sealed: Vec::new(),
             committing: None,
             probe: None,
@@ -184,7 +192,9 @@ impl Coordinator {
                 } else {
                     let (triggered_at, counts) = (sealed.triggered_at, sealed.counts);
                     let trace = sealed.trace.clone();
-                    self.committing = Some(Committing { triggered_at, sealed_at, counts, trace });
+                    let watermark = sealed.event_time.as_ref().and_then(|times| times.watermark_ms);
+                    let watermark = watermark.map(Watermark);
+                    self.committing = Some(Committing { triggered_at, sealed_at, counts, trace, watermark });
                     let with_probe = self.probe.is_none();
                     Assignment::Commit {
                         sealed: Box::new(sealed),
@@ -223,7 +233,11 @@ impl Coordinator {
                 pending.trace = Trace::begin(&self.id, checkpoint, reason.name());
                 self.pending = Some(pending);
                 let waits_until = self.waits_for_calls_until(reason);
-                self.command(&SourceCommand::Barrier(Barrier { checkpoint, waits_until }))?;
+                let watermark = self.event_times.as_mut().and_then(EventTimes::tell);
+                if let Some(pending) = &mut self.pending {
+                    pending.told = watermark;
+                }
+                self.command(&SourceCommand::Barrier(Barrier { checkpoint, waits_until, watermark }))?;
                 self.running.barrier_sent.send_replace(checkpoint);
                 self.control.requests().barrier_sent(checkpoint);
                 // The next epoch can be opened while this barrier is on its way.
@@ -244,6 +258,7 @@ impl Coordinator {
             | Reason::Bytes
             | Reason::Window
             | Reason::Interval
+            | Reason::Watermark
             | Reason::Request => None,
         }
     }
@@ -296,6 +311,9 @@ impl Coordinator {
         let (mut sealed, Undecided { deferred, given_back }) = pending.seal()?;
         sealed.trace.sealed(now, &sealed.counts);
         self.advance(checkpoint, EpochEvent::Sealed)?;
+        if let Some(event_times) = &mut self.event_times {
+            event_times.seal(&mut sealed, &deferred);
+        }
         let offsets = all_of(&deferred);
         self.control.requests().sealed(checkpoint, &offsets);
         if !deferred.is_empty() {
@@ -364,7 +382,10 @@ impl Coordinator {
     ) {
         self.last_committed = Some(checkpoint);
         let Some(committing) = self.committing.take() else { return };
-        let Committing { triggered_at, sealed_at, counts, trace } = committing;
+        let Committing { triggered_at, sealed_at, counts, trace, watermark } = committing;
+        if let Some(event_times) = &mut self.event_times {
+            event_times.committed(watermark);
+        }
         let took = at.duration_since(triggered_at);
         self.controller.observe(took);
         if let Some(probe) = probe {
@@ -382,6 +403,7 @@ impl Coordinator {
             status.rejected += counts.rejected;
             status.filtered += counts.filtered;
             status.state_bytes = counts.state_bytes;
+            status.watermark_ms = watermark.map(|watermark| watermark.0);
             status.state_written_bytes += counts.state_written_bytes;
             status.state_compacted_bytes += counts.state_compacted_bytes;
             status.in_flight = load.record_count;

@@ -11,6 +11,7 @@ mod calls;
 mod commit;
 mod drain;
 mod end;
+mod event_time;
 mod job;
 mod job_state;
 mod on_request;

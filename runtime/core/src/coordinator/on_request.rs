@@ -7,6 +7,7 @@ use std::time::Duration;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{Instant, watch};
 
+use super::event_time::LOOK_PAUSE;
 use super::job::Coordinator;
 use super::requests::{Answer, Requests};
 use crate::controller::{Load, Reason, Trigger};
@@ -82,8 +83,18 @@ impl CheckpointRequests {
 
 impl Coordinator {
     /// What the controller decides, or a barrier before that, for somebody who has asked for one.
-    pub(super) fn trigger(&self, load: &Load, now: Instant) -> Trigger {
-        let trigger = self.controller.decide(load, now);
+    pub(super) fn trigger(&mut self, load: &Load, now: Instant) -> Trigger {
+        let mut trigger = self.controller.decide(load, now);
+        // Nothing is on its way that would bring a barrier: windows that are complete would wait for the next record.
+        if let (Some(event_times), None) = (&mut self.event_times, load.oldest_at) {
+            let is_news = event_times.look(now);
+            trigger = match trigger {
+                Trigger::Wait | Trigger::At(_) if is_news => return Trigger::Now(Reason::Watermark),
+                Trigger::Wait => Trigger::At(now + LOOK_PAUSE),
+                Trigger::At(at) => Trigger::At(at.min(now + LOOK_PAUSE)),
+                Trigger::Now(_) => trigger,
+            };
+        }
         let (Some(oldest_at), Trigger::Wait | Trigger::At(_)) = (load.oldest_at, trigger) else {
             return trigger;
         };

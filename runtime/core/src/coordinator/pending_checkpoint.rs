@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sharestream_base::Instant;
 use sharestream_base::ids::{CheckpointId, Offset};
 use sharestream_base::planted::{Bug, is_planted};
-use sharestream_checkpoints::{OperatorSnapshot, StatePart, StatePartKind};
+use sharestream_checkpoints::{EventTimeSnapshot, OperatorSnapshot, StatePart, StatePartKind};
 
 use super::trace::Trace;
 use crate::ErrorKind;
@@ -16,6 +16,7 @@ use crate::sink::SinkReport;
 use crate::source::SourceReport;
 use crate::state::StateReport;
 use crate::task::context::OperatorReport;
+use crate::watermark::{EventTimes, Watermark};
 
 /// A subtask that acknowledges barriers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +73,9 @@ pub(crate) struct PendingCheckpoint {
     rejected: Decisions,
     given_back: Decisions,
     states: Vec<StateReport>,
+    times: EventTimes,
+    /// The watermark that its barrier carries.
+    pub(crate) told: Option<Watermark>,
     counts: EpochCounts,
 }
 
@@ -85,6 +89,12 @@ pub(crate) struct Sealed {
     pub(crate) decided: Vec<MemberDecisions>,
     /// State of all operators that keep any.
     pub(crate) operators: Vec<OperatorSnapshot>,
+    /// Event times of what was handed on.
+    pub(crate) times: EventTimes,
+    /// Event time as of this checkpoint; `None` for a job without.
+    pub(crate) event_time: Option<EventTimeSnapshot>,
+    /// Operators that keep state wait for its watermark to be committed.
+    pub(crate) raises_watermark: bool,
     pub(crate) counts: EpochCounts,
 }
 
@@ -98,9 +108,10 @@ pub(crate) struct Undecided {
 }
 
 impl Sealed {
-    /// Nothing was decided and nothing written.
+    /// Nothing was decided, nothing written, and no watermark raised. State that changed with a watermark and gave no rows goes with a later
+    /// checkpoint, or is told of the watermark again.
     pub(crate) fn is_empty(&self) -> bool {
-        self.decided.is_empty()
+        self.decided.is_empty() && self.counts.rows_out == 0 && !self.raises_watermark
     }
 }
 
@@ -123,6 +134,8 @@ impl PendingCheckpoint {
             rejected: Decisions::new(),
             given_back: Decisions::new(),
             states: Vec::new(),
+            times: EventTimes::new(),
+            told: None,
         }
     }
 
@@ -147,6 +160,9 @@ impl PendingCheckpoint {
             Report::Source(report) => {
                 self.counts.records_in += report.record_count;
                 self.counts.payload_bytes += report.byte_count;
+                for (source, times) in report.event_times {
+                    self.times.entry(source).or_default().extend(times);
+                }
                 for decided in report.decided {
                     self.add_decided(decided);
                 }
@@ -213,7 +229,9 @@ impl PendingCheckpoint {
         let back_count = self.take_given_back()?;
         self.counts.records_in = self.counts.records_in.saturating_sub(records_of(&deferred) + back_count);
         let EpochCounts { rows_out, dead_letters, parked, .. } = self.counts;
-        if self.decided.is_empty() && (rows_out > 0 || dead_letters > 0 || parked > 0) {
+        // What comes from state at a watermark needs no decision.
+        let may_write = !self.decided.is_empty() || (self.told.is_some() && dead_letters == 0 && parked == 0);
+        if !may_write && (rows_out > 0 || dead_letters > 0 || parked > 0) {
             return Err(bug(format!(
                 "checkpoint {checkpoint} wrote {rows_out} rows and {dead_letters} dead letters and parked {parked} records, but no source \
                  decided"
@@ -225,9 +243,19 @@ impl PendingCheckpoint {
             self.counts.state_compacted_bytes += state.base_bytes;
         }
         let operators = snapshots_of(self.states);
-        let PendingCheckpoint { triggered_at, trace, decided, counts, given_back, .. } = self;
-        let undecided = Undecided { deferred, given_back };
-        Ok((Sealed { checkpoint, triggered_at, trace, decided, operators, counts }, undecided))
+        let PendingCheckpoint { triggered_at, trace, decided, counts, given_back, times, .. } = self;
+        let sealed = Sealed {
+            checkpoint,
+            triggered_at,
+            trace,
+            decided,
+            operators,
+            times,
+            event_time: None,
+            raises_watermark: false,
+            counts,
+        };
+        Ok((sealed, Undecided { deferred, given_back }))
     }
 
     /// Takes what goes back to the group out of the decisions; gives how many records that are.
@@ -416,7 +444,7 @@ mod tests {
             member_epoch: MemberEpoch(1),
         };
         let decided = vec![MemberDecisions { member, decisions: ranges(decided) }];
-        Report::Source(SourceReport { decided, record_count: 5, byte_count: 50 })
+        Report::Source(SourceReport { decided, record_count: 5, byte_count: 50, ..SourceReport::default() })
     }
 
     fn sink(rejected: &[(i64, i64, Decision)]) -> Report {

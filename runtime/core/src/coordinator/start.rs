@@ -8,6 +8,7 @@ use sharestream_base::{Clock, Env};
 use sharestream_checkpoints::{CheckpointStore, Manifest, Recovery, decide};
 
 use super::commit::{CommitTools, OwnedStore};
+use super::event_time::EventTimes;
 use crate::ErrorKind;
 use crate::commit::{CommitProtocol, LastCommitted, RecoverRequest};
 use crate::error::{Error, Result};
@@ -16,6 +17,7 @@ use crate::kept::KeptSources;
 use crate::options::JobOptions;
 use crate::remote::{Crew, Orders, Posting};
 use crate::status::{JobControl, JobState};
+use crate::watermark::Watermarks;
 
 /// A recovered and connected attempt.
 pub(crate) struct Started {
@@ -26,6 +28,7 @@ pub(crate) struct Started {
     pub(crate) tools: CommitTools,
     pub(crate) blueprint: Blueprint,
     pub(crate) parts: Placed,
+    pub(crate) event_times: Option<EventTimes>,
     pub(crate) last_committed: Option<CheckpointId>,
     pub(crate) first: CheckpointId,
 }
@@ -82,7 +85,14 @@ pub(crate) async fn start(
         });
         let allows_unclaimed = options.allow_unclaimed_state;
         check_state_is_claimed(&blueprint, position.restored.as_ref(), allows_unclaimed)?;
+        let now = env.clock.now();
+        let machine = options.event_time.clone().map(|settings| {
+            let manifest = position.restored.as_ref();
+            Watermarks::restore(settings, manifest.and_then(|manifest| manifest.event_time.as_ref()), now)
+        });
+        let watermark = machine.as_ref().and_then(Watermarks::watermark);
         let restored = Restored {
+            watermark,
             store: position.store.as_ref().map(|owned| (&owned.store, &owned.owner)),
             manifest: position.restored.as_ref(),
         };
@@ -102,16 +112,37 @@ pub(crate) async fn start(
         };
         let parts =
             within(&env.clock, options.connect_deadline, "connecting sources and sinks", connect).await?;
-        Ok((position, parts))
+        let event_times = match machine {
+            None => None,
+            Some(machine) => {
+                let doors = (env.clock.clone(), env.spawner.clone());
+                let look = EventTimes::start(machine, blueprint.sources(), blueprint.has_state(), doors);
+                let what = "asking where the group stands";
+                Some(within(&env.clock, options.connect_deadline, what, look).await?)
+            }
+        };
+        control.update(|status| status.watermark_ms = watermark.map(|watermark| watermark.0));
+        Ok((position, parts, event_times))
     };
     match result.await {
-        Ok((position, parts)) => {
+        Ok((position, parts, event_times)) => {
             let Position { job_epoch, store, last_committed, next_checkpoint: first, .. } = position;
             tracing::info!(job = %id, %job_epoch, ?last_committed, first_checkpoint = %first, "recovered");
             let (clock, spawner) = (env.clock.clone(), env.spawner.clone());
             let probe_deadline = options.commit_deadline;
             let tools = CommitTools { clock, spawner, job_epoch, store, step_hook, probe_deadline, kept };
-            Ok(Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first })
+            Ok(Started {
+                id,
+                env,
+                options,
+                protocol,
+                tools,
+                blueprint,
+                parts,
+                event_times,
+                last_committed,
+                first,
+            })
         }
         Err(error) => {
             close(protocol.as_mut(), &env.clock, options.close_deadline).await;

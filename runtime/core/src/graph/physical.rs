@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 use sharestream_base::ids::CheckpointId;
-use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, watch};
+use sharestream_base::{CancellationToken, Env, Instant, TaskKind, TaskSet, watch};
 use sharestream_checkpoints::{CheckpointStore, Manifest, Owner};
 use tokio::sync::mpsc;
 
@@ -23,7 +23,7 @@ use crate::kept::KeptSources;
 use crate::operator::{KeyedOperatorFactory, Operator, StatefulOperatorFactory};
 use crate::remote::{Role, Shape};
 use crate::sink::{Router, Sink, SinkFactory};
-use crate::source::Source;
+use crate::source::{Source, SourceFactory};
 use crate::state::{KeyEncoder, KeyRouter, ListWriter, RestoredOperator, StateWriter, restore, restore_list};
 use crate::task::async_map::AsyncMapTask;
 use crate::task::context::{TaskContext, TaskEvent};
@@ -34,6 +34,7 @@ use crate::task::operator::OperatorTask;
 use crate::task::output::Output;
 use crate::task::sink::SinkTask;
 use crate::task::source::{COMMANDS_MAX, SourceCommand, SourceTask};
+use crate::watermark::{EventTime, EventTimeReader, EventTimesOfEpoch, Watermark, Watermarks};
 
 /// Connected sources and sinks, and everything that a subtask owns.
 pub(crate) struct Parts {
@@ -62,6 +63,8 @@ pub(crate) struct Restored<'a> {
     pub(crate) store: Option<(&'a CheckpointStore, &'a Owner)>,
     /// The last committed checkpoint; `None`: there is none.
     pub(crate) manifest: Option<&'a Manifest>,
+    /// Its watermark.
+    pub(crate) watermark: Option<Watermark>,
 }
 
 /// What an attempt needs to make the tasks.
@@ -72,6 +75,7 @@ pub(crate) struct Blueprint {
     sink_parallelism: usize,
     bounds: Bounds,
     close_deadline: Duration,
+    event_time: Option<EventTime>,
 }
 
 /// Running tasks, and the ends that the coordinator holds.
@@ -106,7 +110,24 @@ impl Blueprint {
                 bytes_max: graph.options.channel_bytes_max,
             },
             close_deadline: graph.options.close_deadline,
+            event_time: graph.options.event_time.clone(),
         }
+    }
+
+    /// The watermark of a checkpoint, where the job has event time.
+    pub(crate) fn restored_watermark(&self, manifest: Option<&Manifest>, now: Instant) -> Option<Watermark> {
+        let event_time = manifest.and_then(|manifest| manifest.event_time.as_ref());
+        Watermarks::restore(self.event_time.clone()?, event_time, now).watermark()
+    }
+
+    /// True when an operator keeps state, and so hears of watermarks.
+    pub(crate) fn has_state(&self) -> bool {
+        self.plan.has_state()
+    }
+
+    /// The sources, to ask where the group stands.
+    pub(crate) fn sources(&self) -> Vec<Arc<dyn SourceFactory>> {
+        self.plan.sources.iter().map(|source| source.factory.clone()).collect()
     }
 
     /// Ids of the operators that keep state.
@@ -307,9 +328,11 @@ async fn keyed_body(
     subtask: usize,
     restored: Restored<'_>,
 ) -> Result<Body> {
+    let watermark = restored.watermark;
     let ((store, owner), restored) = state_of(factory.id(), restored)?;
     let keys = stage.keys_of_each_input()?;
-    let (state, ledger) = restore(restored, factory, keys, subtask, stage.parallelism).await?;
+    let (mut state, ledger) = restore(restored, factory, keys, subtask, stage.parallelism).await?;
+    state.set_watermark(watermark);
     let operator = factory.create(subtask)?;
     let (id, version) = (factory.id().to_owned(), factory.state_version());
     let writer = StateWriter::new(store.clone(), owner.clone(), id, version, subtask, ledger);
@@ -322,10 +345,11 @@ async fn stateful_body(
     subtask: usize,
     restored: Restored<'_>,
 ) -> Result<Body> {
+    let watermark = restored.watermark;
     let (owned, restored) = state_of(factory.id(), restored)?;
     let (rows, part) = restore_list(restored, factory, subtask, stage.parallelism).await?;
     let mut operator = factory.create(subtask)?;
-    operator.restore(rows.clone())?;
+    operator.restore(rows.clone(), watermark)?;
     let writer = ListWriter::new(owned, factory, subtask, part.map(|part| (rows, part)));
     Ok(Body::Stateful(Box::new((AsList { operator }, writer))))
 }
@@ -433,7 +457,7 @@ impl<'a> Start<'a> {
             number -= stage.parallelism;
             self.stage(index, stage, bodies, number)?;
         }
-        Ok(self.sources(sources, kept))
+        self.sources(sources, kept)
     }
 
     fn running(self, commands: Vec<mpsc::Sender<SourceCommand>>) -> Running {
@@ -542,9 +566,12 @@ impl<'a> Start<'a> {
         &mut self,
         sources: Vec<Vec<Box<dyn Source>>>,
         kept: Option<&KeptSources>,
-    ) -> Vec<mpsc::Sender<SourceCommand>> {
+    ) -> Result<Vec<mpsc::Sender<SourceCommand>>> {
         let mut senders = Vec::new();
         for (index, subtasks) in sources.into_iter().enumerate() {
+            let schema = self.blueprint.plan.sources[index].factory.schema();
+            let reader = |event_time: &EventTime| EventTimeReader::new(&schema, &event_time.column);
+            let event_time = self.blueprint.event_time.as_ref().map(reader).transpose()?;
             let outputs = self.outputs.remove(&Upstream::Source(index)).unwrap_or_default();
             let maker = self.blueprint.plan.sources[index].factory.maker();
             for (source, output) in subtasks.into_iter().zip(outputs) {
@@ -555,6 +582,8 @@ impl<'a> Start<'a> {
                     output,
                     commands,
                     gauges: self.gauges.clone(),
+                    event_time,
+                    times: EventTimesOfEpoch::default(),
                     is_acquiring: true,
                     is_stopping: false,
                     is_in_call: false,
@@ -564,7 +593,7 @@ impl<'a> Start<'a> {
                 self.spawn(task.context.name.clone(), task.run());
             }
         }
-        senders
+        Ok(senders)
     }
 }
 

@@ -82,6 +82,11 @@ impl StageWork {
 }
 
 impl Plan {
+    /// True when an operator keeps state, and so hears of watermarks.
+    pub(crate) fn has_state(&self) -> bool {
+        self.stages.iter().any(|stage| matches!(stage.work, StageWork::Stateful(_) | StageWork::Keyed(_)))
+    }
+
     /// Subtasks of what a stage reads from.
     pub(crate) fn parallelism(&self, upstream: Upstream) -> usize {
         match upstream {
@@ -249,7 +254,11 @@ impl Planner {
                     key_types.push(
                         keys.fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>(),
                     );
-                    if let Err(error) = KeyedState::new(vec![keys], &operator.state_fields(), 0..KEY_GROUPS) {
+                    let state = KeyedState::new(vec![keys], &operator.state_fields(), 0..KEY_GROUPS);
+                    let timer = operator.timer_column();
+                    let checked =
+                        state.and_then(|mut state| timer.map_or(Ok(()), |name| state.time_by(&name)));
+                    if let Err(error) = checked {
                         self.faults.push(format!("operator {name}: {error}"));
                     }
                 }

@@ -6,6 +6,7 @@ use super::logical::{JobBuilder, JobGraph};
 use super::stages::{Last, Planner};
 use crate::coordinates;
 use crate::error::{Error, Result};
+use crate::watermark::EventTimeReader;
 use crate::{ErrorKind, StepHook};
 
 /// Subtasks of one role. More than any sensible machine has cores, low enough that a mistyped number is caught.
@@ -57,6 +58,17 @@ pub(super) fn check(builder: JobBuilder) -> Result<JobGraph> {
     if planner.has_state() && store.is_none() {
         let fault = "an operator keeps state, and the job has no checkpoint store to keep it in";
         planner.faults.push(fault.to_owned());
+    }
+    if let Some(event_time) = &options.event_time {
+        if store.is_none() {
+            let fault = "the job has event time, and no checkpoint store to keep its watermark in";
+            planner.faults.push(fault.to_owned());
+        }
+        for source in &planner.plan.sources {
+            if let Err(error) = EventTimeReader::new(&source.factory.schema(), &event_time.column) {
+                planner.faults.push(format!("source {}: {error}", source.factory.name()));
+            }
+        }
     }
     let Planner { plan, faults, .. } = planner;
     let (Some(Last { upstream: last, .. }), Some((sink, sink_parallelism)), Some(protocol), true) =

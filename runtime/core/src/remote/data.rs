@@ -304,7 +304,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn elements_arrive_in_order_and_both_sides_end() {
         let (mut front, mut back, tasks) = joined(Bounds { rows_max: 100, bytes_max: 1 << 20 }).await;
-        let barrier = Barrier { checkpoint: CheckpointId(3), waits_until: None };
+        let barrier = Barrier { checkpoint: CheckpointId(3), waits_until: None, watermark: None };
         front.send(StreamElement::Batch(rows(5))).await.unwrap();
         front.send(StreamElement::Rejected(rows(2))).await.unwrap();
         front.send(StreamElement::Parked(rows(3))).await.unwrap();

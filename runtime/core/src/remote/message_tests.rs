@@ -23,6 +23,7 @@ use crate::state::StateReport;
 use crate::task::context::{OperatorReport, TaskEvent};
 use crate::task::gauges::{CallGauge, OldestCall, SourceGauge};
 use crate::task::source::SourceCommand;
+use crate::watermark::{EventTimes, Watermark};
 
 const ATTEMPT: u64 = 0x1234;
 
@@ -39,7 +40,8 @@ fn decisions() -> Decisions {
 }
 
 fn to_worker(now: Instant) -> Vec<ToWorker> {
-    let barrier = Barrier { checkpoint: CheckpointId(8), waits_until: Some(now + Duration::from_millis(70)) };
+    let waits_until = Some(now + Duration::from_millis(70));
+    let barrier = Barrier { checkpoint: CheckpointId(8), waits_until, watermark: Some(Watermark(-5)) };
     let commands = [
         SourceCommand::Barrier(barrier),
         SourceCommand::Deferred(CheckpointId(8), Arc::new(decisions())),
@@ -104,7 +106,8 @@ fn events() -> Vec<TaskEvent> {
         given_back: decisions(),
     };
     let operator_report = OperatorReport { filtered_count: 4, deferred: decisions(), state: Some(state) };
-    let source_report = SourceReport { decided, record_count: 18, byte_count: 900 };
+    let event_times = EventTimes::from([(partition(), vec![(Offset(3), -40), (Offset(5), 60)])]);
+    let source_report = SourceReport { decided, record_count: 18, byte_count: 900, event_times };
     let checkpoint = CheckpointId(8);
     vec![
         TaskEvent::SourceAcked { subtask: 1, checkpoint, report: source_report },

@@ -16,6 +16,7 @@ use crate::source::{Delivery, InFlight, SourceCounters, SourceReport};
 use crate::state::StateReport;
 use crate::supervisor::describe;
 use crate::task::context::OperatorReport;
+use crate::watermark::{EventTimes, Watermark};
 
 type Read<T> = Result<T, Malformed>;
 
@@ -51,12 +52,16 @@ fn bounded(micros: u64) -> Duration {
 
 pub(crate) fn write_barrier(writer: &mut ByteWriter, barrier: Barrier, now: Instant) {
     writer.u64(barrier.checkpoint.0).option(barrier.waits_until, |writer, at| write_ahead(writer, at, now));
+    writer.option(barrier.watermark, |writer, watermark| {
+        writer.i64(watermark.0);
+    });
 }
 
 pub(crate) fn read_barrier(reader: &mut ByteReader<'_>, now: Instant) -> Read<Barrier> {
     let checkpoint = checkpoint(reader)?;
     let waits_until = reader.option(|reader| read_ahead(reader, now))?;
-    Ok(Barrier { checkpoint, waits_until })
+    let watermark = reader.option(|reader| Ok(Watermark(reader.i64()?)))?;
+    Ok(Barrier { checkpoint, waits_until, watermark })
 }
 
 fn decision_code(decision: Decision) -> u8 {
@@ -151,12 +156,29 @@ pub fn read_decided(reader: &mut ByteReader<'_>) -> Result<Vec<MemberDecisions>,
 
 pub(crate) fn write_source_report(writer: &mut ByteWriter, report: &SourceReport) {
     write_decided(writer, &report.decided);
-    writer.u64(report.record_count).u64(report.byte_count);
+    writer.u64(report.record_count).u64(report.byte_count).count(report.event_times.len());
+    for (partition, times) in &report.event_times {
+        write_partition(writer, *partition);
+        writer.count(times.len());
+        for (offset, time_ms) in times {
+            writer.i64(offset.0).i64(*time_ms);
+        }
+    }
 }
 
 pub(crate) fn read_source_report(reader: &mut ByteReader<'_>) -> Read<SourceReport> {
     let decided = read_decided(reader)?;
-    Ok(SourceReport { decided, record_count: reader.u64()?, byte_count: reader.u64()? })
+    let (record_count, byte_count) = (reader.u64()?, reader.u64()?);
+    let mut event_times = EventTimes::new();
+    for _ in 0..reader.count(8)? {
+        let partition = read_partition(reader)?;
+        let mut times = Vec::new();
+        for _ in 0..reader.count(16)? {
+            times.push((Offset(reader.i64()?), reader.i64()?));
+        }
+        event_times.insert(partition, times);
+    }
+    Ok(SourceReport { decided, record_count, byte_count, event_times })
 }
 
 pub(crate) fn write_sink_report(writer: &mut ByteWriter, report: &SinkReport) {

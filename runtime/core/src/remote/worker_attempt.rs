@@ -80,7 +80,8 @@ impl WorkerAttempt<'_> {
         let JobGraph { link, store, options, .. } = graph;
         let (first, address) = (assignment.first, assignment.data_address.clone());
         let limit = options.connect_deadline;
-        let connecting = connect(self.role, store.as_ref(), &blueprint, link.as_deref(), assignment);
+        let connecting =
+            connect(self.role, store.as_ref(), &blueprint, link.as_deref(), assignment, self.env.clock.now());
         let connected = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Ok(AttemptEnd::Stopped),
@@ -259,6 +260,7 @@ async fn connect(
     blueprint: &Blueprint,
     link: Option<&dyn ConnectorLink>,
     assignment: Assignment,
+    now: Instant,
 ) -> Result<Connected> {
     if let Some(link) = link {
         link.open(role, &assignment.opening).await?;
@@ -273,7 +275,9 @@ async fn connect(
                                round: start both with the same settings";
                 return Err(Error::new(ErrorKind::InvalidInput, context));
             }
-            let restored = Restored { store: store.zip(owner.as_ref()), manifest: manifest.as_ref() };
+            let watermark = blueprint.restored_watermark(manifest.as_ref(), now);
+            let restored =
+                Restored { store: store.zip(owner.as_ref()), manifest: manifest.as_ref(), watermark };
             Ok(Connected::Sources(Box::new(blueprint.connect_sources(restored, None, None).await?)))
         }
     }

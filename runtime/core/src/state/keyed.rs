@@ -9,8 +9,10 @@ use arrow_row::RowConverter;
 use arrow_schema::{Field, FieldRef, Schema, SchemaRef};
 
 use super::groups::{KeyEncoder, converter, key_group, refused};
+use super::timers::Timers;
 use crate::ErrorKind;
 use crate::error::{Error, Result};
+use crate::watermark::Watermark;
 
 type Bytes = Box<[u8]>;
 
@@ -36,6 +38,8 @@ pub struct KeyedState {
     owned: Range<u32>,
     row_count: u64,
     byte_count: u64,
+    timers: Option<Timers>,
+    watermark: Option<Watermark>,
 }
 
 /// The keys of a batch, each once.
@@ -91,7 +95,45 @@ impl KeyedState {
             owned,
             row_count: 0,
             byte_count: 0,
+            timers: None,
+            watermark: None,
         })
+    }
+
+    /// Keys are due at the time in this value column. Before anything is kept. Errors: `InvalidInput`, there is no such
+    /// column, or it holds no time.
+    pub(crate) fn time_by(&mut self, column: &str) -> Result<()> {
+        self.timers = Some(Timers::new(&self.value_schema, column)?);
+        Ok(())
+    }
+
+    /// The watermark that this subtask was told last; that of the checkpoint after a start. A row is late when its event
+    /// time is at or before it.
+    pub fn watermark(&self) -> Option<Watermark> {
+        self.watermark
+    }
+
+    pub(crate) fn set_watermark(&mut self, watermark: Option<Watermark>) {
+        self.watermark = watermark;
+    }
+
+    /// The keys that are due at `watermark`, earliest first, at most `rows_max`, with their values. Cost: those keys, and the
+    /// logarithm of all. None without a [`timer_column`](crate::operator::KeyedOperatorFactory::timer_column).
+    pub fn due(&self, watermark: Watermark, rows_max: usize) -> Result<Slots> {
+        let due = self.timers.iter().flat_map(|timers| timers.due(watermark)).take(rows_max);
+        let keys: Vec<(u32, Bytes)> = due.cloned().collect();
+        let kept = keys.iter().filter_map(|(group, key)| self.groups.get(group)?.get(key));
+        let values = self.decode_values(kept)?;
+        let found = keys.iter().map(|_| Some(true)).collect();
+        Ok(Slots { of_row: Vec::new(), values, found, keys })
+    }
+
+    /// The key columns of `slots`, one row for each; names as in the first input.
+    pub fn keys(&self, slots: &Slots) -> Result<RecordBatch> {
+        let parser = self.key_rows.parser();
+        let columns = self.key_rows.convert_rows(slots.keys.iter().map(|(_, key)| parser.parse(key)));
+        let schema = Arc::new(Schema::new(self.key_fields.clone()));
+        RecordBatch::try_new(schema, columns.map_err(refused)?).map_err(refused)
     }
 
     /// Keys that values are kept for.
@@ -164,12 +206,14 @@ impl KeyedState {
             return Err(Error::new(ErrorKind::InvalidInput, context));
         }
         let encoded = self.value_rows.convert_columns(values.columns()).map_err(refused)?;
+        let times = self.times_of(values.columns())?;
         for (slot, (key, value)) in slots.keys.iter().zip(encoded.iter()).enumerate() {
             let value: &[u8] = value.as_ref();
             let is_wanted = mask.is_none_or(|mask| mask.is_valid(slot) && mask.value(slot));
             let kept = self.groups.get(&key.0).and_then(|rows| rows.get(&key.1));
             if is_wanted && kept.is_none_or(|kept| **kept != *value) {
                 self.set(key, Some(value.into()));
+                self.set_timer(key, times.get(slot).copied().flatten());
                 self.changed.insert(key.clone());
             }
         }
@@ -190,6 +234,9 @@ impl KeyedState {
         let rows = self.groups.entry(*group).or_default();
         let added = value.as_ref().map_or(0, |value| (key.len() + value.len()) as u64);
         let is_added = value.is_some();
+        if let (false, Some(timers)) = (is_added, &mut self.timers) {
+            timers.set(&(*group, key.clone()), None);
+        }
         let before = match value {
             Some(value) => rows.insert(key.clone(), value),
             None => rows.remove(key),
@@ -198,6 +245,17 @@ impl KeyedState {
         self.row_count = self.row_count + u64::from(is_added) - u64::from(before.is_some());
         self.byte_count = self.byte_count + added - removed;
         before.is_some()
+    }
+
+    fn set_timer(&mut self, key: &(u32, Bytes), time: Option<i64>) {
+        if let Some(timers) = &mut self.timers {
+            timers.set(key, time);
+        }
+    }
+
+    /// When the key of each row of `values` is due; nothing without a timer column.
+    fn times_of(&self, values: &[ArrayRef]) -> Result<Vec<Option<i64>>> {
+        self.timers.as_ref().map_or(Ok(Vec::new()), |timers| timers.read(values))
     }
 
     /// Everything that is kept of the owned groups, in batches of at most `rows_max` rows: keys, then values.
@@ -262,8 +320,9 @@ impl KeyedState {
     pub(super) fn load(&mut self, rows: &RecordBatch, wanted: impl Fn(u32) -> bool) -> Result<()> {
         let key_count = self.key_count();
         let keys = self.key_rows.convert_columns(&rows.columns()[..key_count]).map_err(refused)?;
-        let values = self.value_rows.convert_columns(&rows.columns()[key_count..rows.num_columns() - 1]);
-        let values = values.map_err(refused)?;
+        let stored = &rows.columns()[key_count..rows.num_columns() - 1];
+        let values = self.value_rows.convert_columns(stored).map_err(refused)?;
+        let times = self.times_of(stored)?;
         let is_removed = rows.column(rows.num_columns() - 1);
         let is_removed = is_removed
             .as_any()
@@ -273,8 +332,12 @@ impl KeyedState {
             let key: Bytes = key.as_ref().into();
             let group = key_group(&key);
             if self.owned.contains(&group) && wanted(group) {
-                let value = (!is_removed.value(index)).then(|| value.as_ref().into());
-                self.set(&(group, key), value);
+                let is_kept = !is_removed.value(index);
+                let (key, value) = ((group, key), is_kept.then(|| value.as_ref().into()));
+                self.set(&key, value);
+                if is_kept {
+                    self.set_timer(&key, times.get(index).copied().flatten());
+                }
             }
         }
         Ok(())

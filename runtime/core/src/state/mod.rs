@@ -19,6 +19,7 @@ mod ledger;
 mod list;
 mod restore;
 mod snapshot;
+mod timers;
 
 pub use groups::{KEY_GROUPS, key_group, owned_groups};
 pub(crate) use groups::{KeyEncoder, KeyRouter};

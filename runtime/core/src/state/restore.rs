@@ -49,6 +49,9 @@ pub(crate) async fn restore(
 ) -> Result<(KeyedState, Ledger)> {
     let owned = owned_groups(subtask, parallelism);
     let mut state = KeyedState::new(keys, &factory.state_fields(), owned.clone())?;
+    if let Some(column) = factory.timer_column() {
+        state.time_by(&column)?;
+    }
     let Some(snapshot) = restored.snapshot else { return Ok((state, Ledger::new(owned, Vec::new()))) };
     let id = factory.id();
     if snapshot.key_groups == NO_KEY_GROUPS {

@@ -12,11 +12,13 @@ use super::context::{Interrupt, OperatorReport, TaskContext, TaskEvent};
 use super::gauges::Gauges;
 use super::inputs::{Input, Inputs};
 use super::output::Output;
+use crate::ErrorKind;
 use crate::async_map::{
     Assembler, AsyncFunction, AsyncRow, BarrierRule, CallEnd, CallError, Line, Start, deferred,
 };
 use crate::coordinates::Coordinates;
 use crate::element::Barrier;
+use crate::error::Error;
 
 /// A subtask that calls out, and what it needs.
 pub(crate) struct AsyncMapTask {
@@ -98,6 +100,13 @@ impl AsyncMapTask {
     }
 
     fn arrive(&mut self, rows: arrow_array::RecordBatch) -> Result<(), Interrupt> {
+        let hidden = Coordinates::of(&rows)?;
+        if (0..rows.num_rows()).any(|row| hidden.is_derived(row)) {
+            // Each call is known outside by its record: these would all be one.
+            let context =
+                "rows that come from state have no record to call for: put the calls in front of the state";
+            return Err(Error::new(ErrorKind::InvalidInput, context).into());
+        }
         let now = self.context.clock.now();
         let batch = Arc::new(rows);
         let hidden = Coordinates::of(&batch)?;

@@ -56,7 +56,7 @@ impl Inputs {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Input, Interrupt>> {
         let count = self.receivers.len();
         let mut tried = 0;
-        let mut waits_until = None;
+        let mut terms = (None, None);
         while tried < count {
             let index = (self.next_index + tried) % count;
             if !self.alignment.is_flowing(index) {
@@ -83,7 +83,7 @@ impl Inputs {
                 }
                 Poll::Ready(Some(StreamElement::Barrier(barrier))) => {
                     // The coordinator sends the same one to every source.
-                    waits_until = barrier.waits_until;
+                    terms = (barrier.waits_until, barrier.watermark);
                     self.alignment.apply(index, Mark::Barrier(barrier.checkpoint))
                 }
                 Poll::Ready(Some(StreamElement::End)) => self.alignment.apply(index, Mark::End),
@@ -91,7 +91,8 @@ impl Inputs {
             match step {
                 Ok(Step::Wait) => {}
                 Ok(Step::Aligned(checkpoint)) => {
-                    return Poll::Ready(Ok(Input::Barrier(Barrier { checkpoint, waits_until })));
+                    let (waits_until, watermark) = terms;
+                    return Poll::Ready(Ok(Input::Barrier(Barrier { checkpoint, waits_until, watermark })));
                 }
                 Ok(Step::Ended) => return Poll::Ready(Ok(Input::End)),
                 Err(error) => return Poll::Ready(Err(bug(error))),

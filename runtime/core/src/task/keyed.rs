@@ -8,16 +8,20 @@ use super::context::{Interrupt, OperatorReport, TaskContext, TaskEvent};
 use super::inputs::{Input, Inputs};
 use super::output::Output;
 use crate::ErrorKind;
+use crate::coordinates::Coordinates;
 use crate::element::Barrier;
 use crate::error::{Error, Result};
 use crate::operator::{KeyedOperator, OperatorOutput, StatefulOperator};
 use crate::state::{KeyedState, ListSnapshot, ListWriter, Snapshot, StateReport, StateWriter};
+use crate::watermark::Watermark;
 
 /// An operator and what it keeps.
 pub(crate) trait Keeps: Send + 'static {
     /// What writes it.
     type Writer: WritesState;
     fn process(&mut self, input: usize, rows: RecordBatch) -> Result<OperatorOutput>;
+    /// The watermark has risen.
+    fn on_watermark(&mut self, watermark: Watermark) -> Result<OperatorOutput>;
     /// Takes out what must be written at a barrier.
     fn take(
         &mut self,
@@ -45,6 +49,11 @@ impl Keeps for ByKey {
         self.operator.process(input, rows, &mut self.state)
     }
 
+    fn on_watermark(&mut self, watermark: Watermark) -> Result<OperatorOutput> {
+        self.state.set_watermark(Some(watermark));
+        self.operator.on_watermark(watermark, &mut self.state)
+    }
+
     fn take(&mut self, writer: &mut StateWriter, checkpoint: CheckpointId) -> Result<Snapshot> {
         writer.take(checkpoint, &mut self.state)
     }
@@ -70,6 +79,10 @@ impl Keeps for AsList {
         self.operator.process(rows)
     }
 
+    fn on_watermark(&mut self, watermark: Watermark) -> Result<OperatorOutput> {
+        self.operator.on_watermark(watermark)
+    }
+
     fn take(&mut self, writer: &mut ListWriter, checkpoint: CheckpointId) -> Result<ListSnapshot> {
         writer.take(checkpoint, &self.operator.snapshot()?)
     }
@@ -93,6 +106,8 @@ pub(crate) struct StateTask<K: Keeps> {
     output: Output,
     /// Rows that were dropped since the last barrier.
     filtered_count: u64,
+    /// What the operator was told last, in this attempt.
+    told: Option<Watermark>,
 }
 
 /// Who holds the writer.
@@ -117,7 +132,7 @@ impl<K: Keeps> StateTask<K> {
         output: Output,
     ) -> Self {
         let writing = Writing::Idle(Box::new(writer));
-        StateTask { context, spawner, keeps, writing, inputs, output, filtered_count: 0 }
+        StateTask { context, spawner, keeps, writing, inputs, output, filtered_count: 0, told: None }
     }
 
     pub(crate) async fn run(mut self) {
@@ -165,10 +180,31 @@ impl<K: Keeps> StateTask<K> {
         }
     }
 
+    /// Tells the operator how far event time has come, and passes on what it gives.
+    async fn tell_watermark(&mut self, watermark: Watermark) -> Result<(), Interrupt> {
+        self.told = Some(watermark);
+        loop {
+            let OperatorOutput { rows, rejected } = self.keeps.on_watermark(watermark)?;
+            if rejected.is_some_and(|rejected| rejected.num_rows() > 0) {
+                return Err(bug("it rejected rows at a watermark: they come from state, not from a record"));
+            }
+            let Some(rows) = rows.filter(|rows| rows.num_rows() > 0) else { return Ok(()) };
+            let hidden = Coordinates::of(&rows)?;
+            if !(0..rows.num_rows()).all(|row| hidden.is_derived(row)) {
+                return Err(bug("it gave rows at a watermark that name a source record"));
+            }
+            self.output.rows(rows).await?;
+            tokio::task::consume_budget().await;
+        }
+    }
+
     /// Takes the state as it is between the rows in front of the barrier and those behind it, passes the barrier on, and
     /// has the state written while the job goes on.
     async fn barrier(&mut self, barrier: Barrier) -> Result<(), Interrupt> {
         let checkpoint = barrier.checkpoint;
+        if let Some(watermark) = barrier.watermark.filter(|watermark| Some(*watermark) > self.told) {
+            self.tell_watermark(watermark).await?;
+        }
         let Writing::Idle(mut writer) = std::mem::replace(&mut self.writing, Writing::Lost) else {
             let context = format!("barrier {checkpoint} came before the state of the one before was written");
             return Err(Error::new(ErrorKind::Bug, context).into());
@@ -183,6 +219,10 @@ impl<K: Keeps> StateTask<K> {
         self.writing = Writing::Busy { task, checkpoint, filtered_count };
         self.output.barrier(barrier).await
     }
+}
+
+fn bug(what: &str) -> Interrupt {
+    Error::new(ErrorKind::Bug, what).into()
 }
 
 /// Waits until the state of a barrier is written; for ever when none is being written. Cancel safe.

@@ -12,6 +12,7 @@ use crate::decision::Decisions;
 use crate::element::Barrier;
 use crate::kept::KeptSources;
 use crate::source::{Source, SourceEvent, maintained};
+use crate::watermark::{EventTimeReader, EventTimesOfEpoch};
 
 /// What the coordinator asks of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,9 @@ pub(crate) struct SourceTask {
     pub(crate) output: Output,
     pub(crate) commands: mpsc::Receiver<SourceCommand>,
     pub(crate) gauges: Arc<Gauges>,
+    /// `None`: the job has no event time.
+    pub(crate) event_time: Option<EventTimeReader>,
+    pub(crate) times: EventTimesOfEpoch,
     pub(crate) is_acquiring: bool,
     /// Asked to stop, and hands on what it must not give back.
     pub(crate) is_stopping: bool,
@@ -154,6 +158,9 @@ impl SourceTask {
         }
         match event {
             SourceEvent::Records { rows, rejected } => {
+                if let (Some(reader), Some(rows)) = (self.event_time, &rows) {
+                    reader.read(rows, &mut self.times)?;
+                }
                 self.gauges.handed_on(self.context.subtask, in_flight, self.context.clock.now());
                 let output = &mut self.output;
                 let sending = async move {
@@ -180,7 +187,8 @@ impl SourceTask {
                 self.is_in_call = true;
                 let report = self.source.barrier(checkpoint).await;
                 self.is_in_call = false;
-                let report = report?;
+                let mut report = report?;
+                report.event_times.append(&mut self.times.take());
                 self.output.barrier(barrier).await?;
                 self.gauges.barrier(subtask, self.source.in_flight());
                 self.context.tell(TaskEvent::SourceAcked { subtask, checkpoint, report }).await

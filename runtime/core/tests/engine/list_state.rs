@@ -13,6 +13,7 @@ use sharestream_checkpoints::{CheckpointStore, JobKey, Manifest};
 use sharestream_core::commit::CommitStep;
 use sharestream_core::operator::{OperatorOutput, Redistribution, StatefulOperator, StatefulOperatorFactory};
 use sharestream_core::state::read_list_state;
+use sharestream_core::watermark::Watermark;
 use sharestream_core::{ErrorKind, JobControl, Result};
 
 use crate::fixtures::{Fault, Setup};
@@ -77,7 +78,7 @@ impl StatefulOperatorFactory for Seen {
 }
 
 impl StatefulOperator for SeenOperator {
-    fn restore(&mut self, rows: RecordBatch) -> Result<()> {
+    fn restore(&mut self, rows: RecordBatch, _watermark: Option<Watermark>) -> Result<()> {
         self.values = rows.column(0).as_primitive::<Int64Type>().values().to_vec();
         Ok(())
     }

@@ -6,6 +6,7 @@
 mod async_map;
 mod checkpoint_now;
 mod control;
+mod event_time;
 mod exactly_once;
 mod failures;
 mod fixtures;

@@ -36,7 +36,7 @@ pub fn accepted(first: i64, end: i64) -> SourceReport {
     let member =
         ShareMember { group_id: "g".to_owned(), member_id: "m".to_owned(), member_epoch: MemberEpoch(1) };
     let decided = vec![MemberDecisions { member, decisions }];
-    SourceReport { decided, record_count, byte_count: record_count }
+    SourceReport { decided, record_count, byte_count: record_count, ..SourceReport::default() }
 }
 
 /// Hands on one batch each `pause`, and then runs dry, so that every batch is an epoch.

@@ -56,6 +56,7 @@ fn print(checkpoint: &InspectedCheckpoint, manifest: &Manifest, now_ms: i64) {
     let written = format!("{} ({} ago)", utc(manifest.created_ms), age(now_ms - manifest.created_ms));
     let sha256 = checkpoint.manifest.as_ref().map(|(manifest_ref, _)| manifest_ref.sha256.clone());
     let topic_id = manifest.outcome_topic_id.map(|id| id.to_string());
+    let watermark_ms = manifest.event_time.as_ref().and_then(|times| times.watermark_ms);
     let rows = [
         ("checkpoint", checkpoint.stored.id.to_string()),
         ("state", state(checkpoint).to_owned()),
@@ -65,6 +66,7 @@ fn print(checkpoint: &InspectedCheckpoint, manifest: &Manifest, now_ms: i64) {
         ("written", written),
         ("transactional id", text(manifest.transactional_id.as_ref())),
         ("outcome topic id", text(topic_id.as_ref())),
+        ("watermark", text(watermark_ms.map(|ms| format!("{ms} ms")).as_ref())),
         ("format", manifest.format_version.to_string()),
         ("size", bytes(checkpoint.bytes)),
         ("manifest", checkpoint.stored.name.clone()),
