@@ -47,7 +47,7 @@ pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
     settings::apply(&mut job, &args.overrides);
     let place = Place::of(&args, &job)?;
     if let Place::Worker(role) = place {
-        return processes::run_worker(env, job, args, role, signals).await;
+        return Box::pin(processes::run_worker(env, job, args, role, signals)).await;
     }
     let mut reporter = Reporter::new(Style::choose(args.json), env.clock.clone());
     let control = JobControl::new();
