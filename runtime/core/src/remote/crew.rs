@@ -60,6 +60,7 @@ impl Posting {
     ) -> Result<Crew> {
         let attempt = orders.job_epoch.0;
         let (workers, link) = (&self.workers, self.link.as_ref());
+        workers.all_come(limit).await?;
         let (sources, sinks) =
             futures::future::try_join(workers.take(Role::Sources, limit), workers.take(Role::Sinks, limit))
                 .await?;
@@ -203,9 +204,7 @@ impl Member {
 /// Whatever has become of the connection, the attempt is over and another may follow.
 fn lost(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Retry => {
-            Error::new(ErrorKind::Abort, format!("the worker is lost: {error}")).with_source(error)
-        }
+        ErrorKind::Retry => Error::new(ErrorKind::Abort, "the worker is lost").with_source(error),
         _ => error,
     }
 }

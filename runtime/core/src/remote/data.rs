@@ -22,7 +22,7 @@ use arrow_schema::DataType;
 use sharestream_base::{BoxIo, Clock};
 
 use super::bytes::{ByteReader, ByteWriter, Malformed};
-use super::frame::{DATA_BYTES_MAX, Frame, FrameReader, FrameWriter, framed};
+use super::frame::{DATA_BYTES_MAX, Frame, FrameReader, FrameWriter, GREETING_BYTES_MAX, framed};
 use super::values::{read_barrier, read_error, write_barrier, write_error};
 use crate::ErrorKind;
 use crate::channel::{Passage, Receiver, Sender};
@@ -73,6 +73,7 @@ impl DataConnection {
     /// Takes a connection that belongs to `attempt`. Errors: it does not (it was told so), or it broke.
     pub(super) async fn accept(io: BoxIo, attempt: u64) -> Result<(Self, Pair)> {
         let (mut reader, mut writer) = framed(io, DATA_BYTES_MAX);
+        reader.allow(GREETING_BYTES_MAX);
         let Some(frame) = reader.next().await? else { return Err(ended()) };
         if frame.kind != HELLO {
             return Err(Malformed::new(format!("{} does not begin a data connection", frame.kind)).into());
@@ -89,6 +90,7 @@ impl DataConnection {
         let mut hello = ByteReader::new(&frame.payload);
         let pair = Pair { upstream: hello.u32()?, sink: hello.u32()? };
         hello.end()?;
+        reader.allow(DATA_BYTES_MAX);
         writer.write(&Frame { kind: ACCEPTED, attempt, payload: Vec::new() }).await?;
         Ok((DataConnection { reader, writer, attempt }, pair))
     }

@@ -26,6 +26,8 @@ const MAGIC: [u8; 4] = *b"shpr";
 const HEADER_BYTES: usize = 18;
 const CHECKSUM_BYTES: usize = 8;
 
+/// Longest payload from somebody who has not said who he is.
+pub(crate) const GREETING_BYTES_MAX: u32 = 64 << 10;
 /// Longest payload of a control connection. A sealed epoch has far less than a hundred thousand ranges.
 pub(crate) const CONTROL_BYTES_MAX: u32 = 64 << 20;
 /// Longest payload of a data connection: one batch. Batches above the bound of a channel pass alone.
@@ -112,6 +114,11 @@ fn broken(error: io::Error) -> Error {
 }
 
 impl FrameReader {
+    /// Takes payloads up to this length from now on: the peer is known.
+    pub(crate) fn allow(&mut self, payload_max: u32) {
+        self.payload_max = payload_max;
+    }
+
     /// The next frame; `None` when the peer has closed the connection between two. Not cancel safe: what was read of a frame
     /// is lost. Errors: `Retry`, the connection broke; `Abort`, malformed; `InvalidInput`, another version.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>> {

@@ -440,7 +440,7 @@ fn pass_on(
 /// A connection that broke ends the attempt, not the job.
 fn ended(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Retry => Error::new(ErrorKind::Abort, error.to_string()).with_source(error),
+        ErrorKind::Retry => Error::new(ErrorKind::Abort, "rows cannot cross").with_source(error),
         _ => error,
     }
 }

@@ -12,7 +12,7 @@ use sharestream_base::{
 use twox_hash::XxHash64;
 
 use super::bytes::Malformed;
-use super::frame::{CONTROL_BYTES_MAX, FrameReader, FrameWriter, framed};
+use super::frame::{CONTROL_BYTES_MAX, FrameReader, FrameWriter, GREETING_BYTES_MAX, framed};
 use super::message::{Hello, ToCoordinator, ToWorker};
 use super::{GREETING_MAX, Role};
 use crate::ErrorKind;
@@ -137,6 +137,37 @@ impl Workers {
         }
     }
 
+    /// Waits until a worker of each role waits, at most `limit`: none is taken while another is missing, because a worker
+    /// that hears nothing goes away. Errors: `Retry`, which one is missing. Cancel safe.
+    pub(super) async fn all_come(&self, limit: Duration) -> Result<()> {
+        let mut changed = self.shared.changed.subscribe();
+        let coming = async {
+            while self.missing().is_some() {
+                // The sender lives as long as we do.
+                let _changed = changed.changed().await;
+            }
+        };
+        let come = self.shared.clock.timeout(limit, coming).await;
+        come.map_err(|elapsed| {
+            self.is_missing(self.missing().unwrap_or(Role::Sources), limit).with_source(elapsed)
+        })
+    }
+
+    fn missing(&self) -> Option<Role> {
+        let state = self.shared.lock();
+        let waits = |role: &Role| state.waiting.get(role).is_some_and(|waiting| !waiting.is_empty());
+        [Role::Sources, Role::Sinks].into_iter().find(|role| !waits(role))
+    }
+
+    fn is_missing(&self, role: Role, limit: Duration) -> Error {
+        let address = &self.shared.address;
+        let context = format!(
+            "no {role} worker has come to {address} within {limit:?}: start `sharestream run JOB.toml --role {role} \
+             --coordinator {address}`"
+        );
+        Error::new(ErrorKind::Retry, context)
+    }
+
     /// A worker of this role that answers; waits for one at most `limit`. Errors: `Retry`, none came. Cancel safe: a worker
     /// that is lost by it comes again.
     pub(super) async fn take(&self, role: Role, limit: Duration) -> Result<Control> {
@@ -156,14 +187,7 @@ impl Workers {
             }
         };
         let taken = self.shared.clock.timeout(limit, taking).await;
-        taken.map_err(|elapsed| {
-            let context = format!(
-                "no {role} worker has come to {} within {limit:?}: start `sharestream run JOB.toml --role {role} \
-                 --coordinator {}`",
-                self.shared.address, self.shared.address
-            );
-            Error::new(ErrorKind::Retry, context).with_source(elapsed)
-        })
+        taken.map_err(|elapsed| self.is_missing(role, limit).with_source(elapsed))
     }
 
     /// A worker has done with an attempt and waits for the next.
@@ -255,6 +279,7 @@ impl Shared {
     /// Greets whoever has connected. Errors: it is no worker of ours.
     async fn greet(&self, io: BoxIo) -> Result<Control> {
         let (mut reader, mut writer) = framed(io, CONTROL_BYTES_MAX);
+        reader.allow(GREETING_BYTES_MAX);
         let greeting = async {
             let now = self.clock.now();
             let Some(frame) = reader.next().await? else {
@@ -275,7 +300,11 @@ impl Shared {
             Ok(hello)
         };
         match self.clock.timeout(GREETING_MAX, greeting).await {
-            Ok(hello) => Ok(Control { hello: hello?, reader, writer }),
+            Ok(hello) => {
+                let hello = hello?;
+                reader.allow(CONTROL_BYTES_MAX);
+                Ok(Control { hello, reader, writer })
+            }
             Err(elapsed) => {
                 Err(Error::new(ErrorKind::Retry, "it did not greet in time").with_source(elapsed))
             }

@@ -22,7 +22,7 @@ use crate::fixtures::{Fault, PartFault, Setup};
 use crate::state::{self, COUNT};
 
 const PARTITIONS: usize = 3;
-const RECORDS: i64 = 150;
+const RECORDS: i64 = 90;
 
 /// The producer epoch of one process: what the fakes have for transaction identities.
 #[derive(Clone, Default)]
@@ -109,6 +109,11 @@ impl Machine {
             process.abort();
             *process = start(&self.setup, *of);
         }
+    }
+
+    /// Kills the process of this role for good.
+    fn lose(&self, role: Role) {
+        self.processes.lock().unwrap().retain(|(of, _)| *of != role);
     }
 
     /// Both hear of the end of the job, and end.
@@ -279,6 +284,28 @@ async fn an_error_of_a_part_keeps_its_kind_over_the_connection() {
     let error = builder.build().unwrap().run(setup.env.clone(), JobControl::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Bug);
     assert!(error.to_string().contains("planned panic"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_worker_of_a_role_takes_over() {
+    for role in [Role::Sources, Role::Sinks] {
+        let setup = Setup::new(PARTITIONS, RECORDS);
+        let machine = Machine::new(&setup);
+        // Comes later, so the first attempt takes the other one.
+        setup.env.clock.sleep(Duration::from_secs(2)).await;
+        let mut standby = start(&setup, role);
+        let (killer, seen) = (machine.clone(), AtomicU32::new(0));
+        let hook: StepHook = Arc::new(move |_, reached| {
+            if reached == CommitStep::AfterOutcome && seen.fetch_add(1, Ordering::SeqCst) == 1 {
+                killer.lose(role);
+            }
+        });
+        let status = coordinate(&setup, hook).await;
+        assert_eq!(standby.join().await.unwrap().unwrap().unwrap(), WorkerEnd::JobEnded);
+        machine.ended().await;
+        assert_complete(&setup);
+        assert_eq!(status.attempts, 2, "{role}: {:?}", status.last_error);
+    }
 }
 
 #[tokio::test(start_paused = true)]
