@@ -31,8 +31,8 @@ async fn main() -> Result<()> {
 
     let control = JobControl::new();
     let job = Pipeline::new(world.config("control"))
-        // Left to itself, the job commits when it has caught up, or once a minute.
-        .options(|options| options.with_checkpoint_interval(Duration::from_secs(60)))
+        // Left to itself, the job commits when it has caught up, or after a second.
+        .options(|options| options.with_latency_goal(Duration::from_secs(1)))
         .run(Env::system(), control.clone());
     let operate = async {
         world.wait_for(OUTPUT, 1).await?;

@@ -49,15 +49,13 @@ impl KafkaJob {
 
 /// Deadlines that fit into the transaction time-out: an epoch that is flushed or committed later is aborted by the broker.
 fn fitting_options(config: &KafkaJobConfig) -> JobOptions {
-    // Half of what EndTxn leaves is for what comes before it in a commit, half for the barrier.
-    let rest = config.transaction_timeout.saturating_sub(config.commit_deadline);
-    let commit = config.commit_deadline + rest / 2;
+    // Of what EndTxn leaves a fifth is for the open epoch; the rest for what comes before EndTxn in a commit, and for the
+    // barrier.
+    let rest = config.transaction_timeout.saturating_sub(config.commit_deadline) * 2 / 5;
+    let commit = config.commit_deadline + rest;
     let options = JobOptions::default();
     let recovery = options.recovery_deadline.max(commit);
-    options
-        .with_barrier_alignment_timeout(rest / 2)
-        .with_commit_deadline(commit)
-        .with_recovery_deadline(recovery)
+    options.with_barrier_alignment_timeout(rest).with_commit_deadline(commit).with_recovery_deadline(recovery)
 }
 
 type Shape = Box<dyn Fn(Stream) -> Stream + Send>;
@@ -161,7 +159,7 @@ impl Pipeline {
     /// Brokers that cannot be reached are tried again, as often as an attempt that fails.
     ///
     /// # Errors
-    /// Those of [`KafkaJob::connect`]; `InvalidInput`, the stream does not fit together; then the error of the last
+    /// Those of [`KafkaJob::connect_for`]; `InvalidInput`, the stream does not fit together; then the error of the last
     /// attempt, as [`Supervisor::run`].
     ///
     /// # Cancel safety
@@ -199,7 +197,10 @@ impl AttemptFactory for Attempts {
     async fn build(&mut self, _attempt: u64) -> Result<Job> {
         let kafka = match self.kafka.take() {
             Some(kafka) => kafka,
-            None => KafkaJob::connect(self.env.clone(), self.pipeline.config.clone()).await?,
+            None => {
+                let Pipeline { config, options, .. } = &self.pipeline;
+                KafkaJob::connect_for(self.env.clone(), config.clone(), options).await?
+            }
         };
         self.pipeline.job(self.kafka.insert(kafka))
     }
@@ -221,8 +222,8 @@ mod tests {
             };
             let options = fitting_options(&config);
             options.validate().unwrap();
-            let longest = options.barrier_alignment_timeout + options.commit_deadline;
-            assert!(longest <= config.transaction_timeout, "{longest:?} of {timeout_s} s");
+            let longest = options.interval() + options.barrier_alignment_timeout + options.commit_deadline;
+            assert!(longest < config.transaction_timeout, "{longest:?} of {timeout_s} s");
             assert!(options.commit_deadline > config.commit_deadline, "EndTxn comes last, and has its time");
         }
     }

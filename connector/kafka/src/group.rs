@@ -15,7 +15,7 @@ pub(crate) const RECORD_LOCKS_MAX: &str = "share.partition.max.record.locks";
 /// Kafka: `share.record.lock.duration.ms`.
 pub(crate) const LOCK_DURATION_MS: &str = "share.record.lock.duration.ms";
 /// Kafka: `share.renew.acknowledge.enable` (KIP-1222).
-const RENEWAL_ENABLED: &str = "share.renew.acknowledge.enable";
+pub(crate) const RENEWAL_ENABLED: &str = "share.renew.acknowledge.enable";
 /// Kafka: topic to which the broker itself writes rejected records (KIP-1191).
 pub(crate) const BROKER_DEAD_LETTER_TOPIC: &str = "errors.deadletterqueue.topic.name";
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use arrow_schema::SchemaRef;
 use sharestream_base::{Env, ErrorKind};
 use sharestream_client::{Client, ClientConfig, KafkaError, TopicInfo};
+use sharestream_core::JobOptions;
 use sharestream_core::commit::{AckMode, CommitProtocol, StepHook};
 use sharestream_core::coordinates::RejectKind;
 use sharestream_core::sink::SinkFactory;
@@ -20,6 +21,7 @@ use crate::commit::{
 };
 use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
+use crate::fit;
 use crate::group::{GroupSettings, split_unknown_tuning, tells_limits};
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
@@ -64,6 +66,26 @@ impl KafkaJob {
     /// # Cancel safety
     /// Dropped, the outcome topic may exist and group configs may be set; both are what the next call wants.
     pub async fn connect(env: Env, config: KafkaJobConfig) -> Result<KafkaJob> {
+        Self::connect_with(env, config, None).await
+    }
+
+    /// As [`KafkaJob::connect`], for a job that will run with `options`: before anything is created it checks that their
+    /// times, those of `config` and what the brokers allow fit together ([`crate::fit`]).
+    ///
+    /// # Errors
+    /// As [`KafkaJob::connect`]; `InvalidInput` naming every relation that does not hold, with its numbers.
+    ///
+    /// # Cancel safety
+    /// As [`KafkaJob::connect`].
+    pub async fn connect_for(env: Env, config: KafkaJobConfig, options: &JobOptions) -> Result<KafkaJob> {
+        Self::connect_with(env, config, Some(options)).await
+    }
+
+    async fn connect_with(
+        env: Env,
+        config: KafkaJobConfig,
+        options: Option<&JobOptions>,
+    ) -> Result<KafkaJob> {
         let faults = config.validate();
         if !faults.is_empty() {
             let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -82,6 +104,9 @@ impl KafkaJob {
             (_, chosen) => format!("{chosen:?} was asked for"),
         };
         let mode = resolve_mode(config.mode, support).map_err(invalid_input)?;
+        if let Some(options) = options {
+            fit::check(&client, &config, options).await?;
+        }
         let (sources, output, dead_letters) = find_topics(&client, &config).await?;
         let outcomes = outcome_topic(&client, &config, mode).await?;
         let group = set_group_configs(&client, &config).await?;
@@ -190,7 +215,7 @@ impl KafkaJob {
 }
 
 /// Whether the cluster has KIP-1289, or what it lacks.
-fn transactional_support(client: &Client) -> Result<(), String> {
+pub(crate) fn transactional_support(client: &Client) -> Result<(), String> {
     let features = client.features();
     if features.transactional_share_acknowledgements() {
         return Ok(());

@@ -18,6 +18,7 @@ mod commit;
 pub mod config;
 mod embed;
 mod error;
+pub mod fit;
 pub mod formats;
 mod group;
 mod job;

@@ -72,7 +72,8 @@ pub(crate) fn kafka_config(
     // An epoch's transaction begins with its first write, may have to wait for the commit before it, then for its own
     // barrier and commit. Not longer: a dead job's open transaction holds up read-committed readers.
     config.commit_deadline = END_TXN_MAX;
-    config.transaction_timeout = job.checkpoint.interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
+    let interval = job.checkpoint.interval.unwrap_or(job.latency_goal);
+    config.transaction_timeout = interval + COMMIT_MAX + BARRIER_MAX + COMMIT_MAX;
     // On a cluster of one node there is one leader: a crash between two needs two requests.
     config.stage_separately = crash_at == Some(CommitStep::BetweenStagedLeaders);
     config
@@ -83,10 +84,11 @@ pub(crate) fn job_options(job: &JobFile, drain_deadline: Duration) -> JobOptions
     let defaults = JobOptions::default();
     let close_deadline = defaults.close_deadline.min(drain_deadline);
     let records = job.checkpoint.records.unwrap_or(defaults.epoch_rows_max);
-    defaults
+    let mut options = defaults.with_latency_goal(job.latency_goal);
+    options.checkpoint_interval = job.checkpoint.interval;
+    options
         .with_epoch_rows_max(records)
         .with_checkpoints_retained(job.checkpoint.retain)
-        .with_checkpoint_interval(job.checkpoint.interval)
         .with_barrier_alignment_timeout(BARRIER_MAX)
         .with_commit_deadline(COMMIT_MAX)
         .with_close_deadline(close_deadline)

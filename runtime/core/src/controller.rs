@@ -14,6 +14,9 @@ use crate::source::Delivery;
 /// The part of the options that the controller needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
+    /// Hand-over to visibility.
+    pub(crate) goal: Duration,
+    /// The longest that an epoch is left open.
     pub(crate) interval: Duration,
     pub(crate) rows_max: u64,
     pub(crate) bytes_max: u64,
@@ -23,7 +26,8 @@ pub(crate) struct Limits {
 impl From<&JobOptions> for Limits {
     fn from(options: &JobOptions) -> Self {
         Limits {
-            interval: options.checkpoint_interval,
+            goal: options.goal(),
+            interval: options.interval(),
             rows_max: options.epoch_rows_max,
             bytes_max: options.epoch_bytes_max,
             window_fill: options.window_fill_threshold,
@@ -156,10 +160,10 @@ impl Controller {
         if load.window_fill >= self.limits.window_fill {
             return Trigger::Now(Reason::Window);
         }
-        let interval = self.limits.interval;
+        let Limits { goal, interval, .. } = self.limits;
         // Commits are measured more often, and become slow before the sample says so.
         let takes = self.commit_time.max(self.visible_time).unwrap_or_default();
-        let open_for = interval.saturating_sub(takes).max(interval / OPEN_PART_MIN);
+        let open_for = goal.saturating_sub(takes).max(goal / OPEN_PART_MIN).min(interval);
         let due = oldest_at + open_for;
         if now >= due { Trigger::Now(Reason::Interval) } else { Trigger::At(due) }
     }
@@ -183,7 +187,13 @@ mod tests {
     }
 
     fn controller() -> Controller {
-        Controller::new(Limits { interval: ms(100), rows_max: 1_000, bytes_max: 10_000, window_fill: 0.4 })
+        Controller::new(Limits {
+            goal: ms(100),
+            interval: ms(100),
+            rows_max: 1_000,
+            bytes_max: 10_000,
+            window_fill: 0.4,
+        })
     }
 
     #[tokio::test(start_paused = true)]
@@ -273,5 +283,11 @@ mod tests {
             controller.observe(ms(500));
         }
         assert_eq!(controller.decide(&load, start), Trigger::At(start + ms(10)), "a tenth always stays");
+        controller.limits.interval = ms(7);
+        assert_eq!(
+            controller.decide(&load, start),
+            Trigger::At(start + ms(7)),
+            "not longer than the interval"
+        );
     }
 }

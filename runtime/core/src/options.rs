@@ -9,9 +9,13 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct JobOptions {
-    /// Latency goal: a record that was handed on is committed about this long after, at the latest. The controller
-    /// subtracts the commit time that it measures. Default 100 ms; above zero, at most 10 minutes. Since 0.1.
-    pub checkpoint_interval: Duration,
+    /// Latency goal: a record that was handed on is visible about this long after, at the latest. The controller
+    /// subtracts what commits are measured to take ([`JobOptions::goal`]). Default: `checkpoint_interval`, and 100 ms
+    /// where neither is given; above zero, at most 10 minutes. Since 0.2.
+    pub latency_goal: Option<Duration>,
+    /// The longest that an epoch is left open, whatever the goal allows. Default: the goal, which alone is enough for most
+    /// jobs; above zero and not above the goal, which would be reached first. Since 0.1.
+    pub checkpoint_interval: Option<Duration>,
     /// A barrier is sent when this many records were handed on since the last one: it bounds the outcome record
     /// too. Default 20,000; at least 1. Since 0.1.
     pub epoch_rows_max: u64,
@@ -53,7 +57,8 @@ pub struct JobOptions {
 impl Default for JobOptions {
     fn default() -> Self {
         JobOptions {
-            checkpoint_interval: Duration::from_millis(100),
+            latency_goal: None,
+            checkpoint_interval: None,
             epoch_rows_max: 20_000,
             epoch_bytes_max: 32 << 20,
             window_fill_threshold: 0.4,
@@ -87,8 +92,6 @@ macro_rules! setters {
 }
 
 setters! {
-    /// Sets [`JobOptions::checkpoint_interval`].
-    with_checkpoint_interval(checkpoint_interval: Duration),
     /// Sets [`JobOptions::epoch_rows_max`].
     with_epoch_rows_max(epoch_rows_max: u64),
     /// Sets [`JobOptions::epoch_bytes_max`].
@@ -117,9 +120,34 @@ setters! {
     with_allow_unclaimed_state(allow_unclaimed_state: bool),
 }
 
-const CHECKPOINT_INTERVAL_MAX: Duration = Duration::from_secs(600);
+const LATENCY_GOAL_DEFAULT: Duration = Duration::from_millis(100);
+const LATENCY_GOAL_MAX: Duration = Duration::from_secs(600);
 
 impl JobOptions {
+    /// Sets [`JobOptions::latency_goal`].
+    #[must_use]
+    pub fn with_latency_goal(mut self, goal: Duration) -> Self {
+        self.latency_goal = Some(goal);
+        self
+    }
+
+    /// Sets [`JobOptions::checkpoint_interval`]; without a goal it is the goal, too.
+    #[must_use]
+    pub fn with_checkpoint_interval(mut self, interval: Duration) -> Self {
+        self.checkpoint_interval = Some(interval);
+        self
+    }
+
+    /// The latency goal that holds.
+    pub fn goal(&self) -> Duration {
+        self.latency_goal.or(self.checkpoint_interval).unwrap_or(LATENCY_GOAL_DEFAULT)
+    }
+
+    /// The longest that an epoch is left open: `checkpoint_interval`, else the goal.
+    pub fn interval(&self) -> Duration {
+        self.checkpoint_interval.unwrap_or_else(|| self.goal())
+    }
+
     /// Every fault, in words that name the setting, its value and its bound.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -129,7 +157,8 @@ impl JobOptions {
             }
         };
         for (name, value) in [
-            ("checkpoint_interval", self.checkpoint_interval),
+            ("latency_goal", self.goal()),
+            ("checkpoint_interval", self.interval()),
             ("barrier_alignment_timeout", self.barrier_alignment_timeout),
             ("commit_deadline", self.commit_deadline),
             ("recovery_deadline", self.recovery_deadline),
@@ -156,10 +185,15 @@ impl JobOptions {
             ),
         );
         check(
-            self.checkpoint_interval <= CHECKPOINT_INTERVAL_MAX,
+            self.goal() <= LATENCY_GOAL_MAX,
+            format!("latency_goal is {:?}, it must be at most {LATENCY_GOAL_MAX:?}", self.goal()),
+        );
+        check(
+            self.interval() <= self.goal(),
             format!(
-                "checkpoint_interval is {:?}, it must be at most {CHECKPOINT_INTERVAL_MAX:?}",
-                self.checkpoint_interval
+                "checkpoint_interval {:?} is above latency_goal {:?}, which closes each epoch before: leave it out",
+                self.interval(),
+                self.goal()
             ),
         );
         check(
@@ -217,6 +251,22 @@ mod tests {
         ] {
             assert!(error.context().contains(name), "{name} is missing in: {error}");
         }
-        assert_eq!(options.faults().len(), 5);
+        assert_eq!(options.faults().len(), 6, "the goal follows the interval");
+    }
+
+    #[test]
+    fn the_goal_is_enough_and_the_interval_only_shortens_it() {
+        let ms = Duration::from_millis;
+        let both = |options: JobOptions| (options.goal(), options.interval(), options.faults().len());
+        let options = JobOptions::default;
+        assert_eq!(both(options()), (ms(100), ms(100), 0));
+        assert_eq!(both(options().with_latency_goal(ms(20))), (ms(20), ms(20), 0));
+        assert_eq!(both(options().with_checkpoint_interval(ms(500))), (ms(500), ms(500), 0), "as before 0.2");
+        let goal = options().with_latency_goal(ms(100));
+        assert_eq!(both(goal.clone().with_checkpoint_interval(ms(30))), (ms(100), ms(30), 0));
+        assert_eq!(both(goal.clone().with_checkpoint_interval(ms(100))), (ms(100), ms(100), 0));
+        let late = goal.with_checkpoint_interval(ms(101));
+        assert!(late.faults()[0].contains("checkpoint_interval 101ms is above latency_goal 100ms"));
+        assert_eq!(options().with_latency_goal(Duration::from_secs(601)).faults().len(), 1);
     }
 }

@@ -17,7 +17,7 @@ use sharestream_core::commit::CommitStep;
 use sharestream_core::{
     AttemptFactory, Job, JobBuilder, JobControl, JobId, JobReport, RestartOptions, StepHook, Supervisor,
 };
-use sharestream_kafka::KafkaJob;
+use sharestream_kafka::{KafkaJob, fit};
 use sharestream_sql::SqlTransform;
 
 use super::caught_up::CaughtUp;
@@ -104,14 +104,17 @@ async fn prepare(
     let plan = transform::plan(job)?;
     let (bootstrap, broker) = brokers(env, job, reporter).await?;
     let client = Client::connect(env.clone(), client_config(&bootstrap, job.source.security.clone())).await?;
+    let crash_step = args.crash_at.map(|crash| crash.step);
+    let mut config = settings::kafka_config(job, &bootstrap, crash_step);
+    // Before anything is created: times that do not fit are refused.
+    let options = settings::job_options(job, Duration::from_secs(args.drain_timeout));
+    fit::check(&client, &config, &options).await?;
     create_topics(&client, job, broker.is_some()).await?;
     // Opened again by each attempt; here so that another job's folder is refused before anything starts.
     let store = match &job.checkpoint.store {
         Some(location) => Some(JobStore::open(location, job, reporter).await?),
         None => None,
     };
-    let crash_step = args.crash_at.map(|crash| crash.step);
-    let mut config = settings::kafka_config(job, &bootstrap, crash_step);
     // The outcomes are what recovery and `verify` believe: they must outlive a broker where there are several.
     config.outcome_replication_factor =
         i16::try_from(client.admin().node_count().clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1);

@@ -37,6 +37,9 @@ pub(crate) struct JobFile {
     pub(crate) dead_letter_topic: Option<String>,
     /// What becomes of records that cannot be processed.
     pub(crate) errors: ErrorPolicies,
+    /// Time from the hand-over of a record to its visibility that the job aims for. Default: `checkpoint.interval`, and
+    /// 200 ms where neither is given.
+    pub(crate) latency_goal: Duration,
     /// When and where checkpoints are kept.
     pub(crate) checkpoint: CheckpointSettings,
     /// How records are acknowledged.
@@ -118,8 +121,8 @@ pub(crate) struct ErrorPolicies {
 pub(crate) struct CheckpointSettings {
     /// Where the checkpoint store is; `None`: the transaction is the checkpoint.
     pub(crate) store: Option<StoreLocation>,
-    /// Longest time between two checkpoints. Default 200 ms.
-    pub(crate) interval: Duration,
+    /// The longest that a checkpoint is left open, whatever the goal allows. `None`: as long as the goal allows.
+    pub(crate) interval: Option<Duration>,
     /// A checkpoint is also taken after this many records; `None` takes the runtime's default.
     pub(crate) records: Option<u64>,
     /// Completed checkpoints that are kept; the job needs the last one. Default 3.

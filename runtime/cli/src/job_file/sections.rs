@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sharestream_base::HostPort;
 use sharestream_client::SecuritySettings;
+use sharestream_kafka::fit::GOALS_PER_LOCK;
 use sharestream_kafka::formats::{Column, CsvFormat, CsvOutput, Format, JsonFormat, OutputFormat};
 
 use super::columns;
@@ -24,10 +25,9 @@ use super::suggest;
 
 /// More subtasks than this cannot help on one machine.
 const PARALLELISM_MAX: i64 = 64;
-const INTERVAL_DEFAULT: Duration = Duration::from_millis(200);
-/// Records stay locked until their checkpoint commits, and locks are not renewed yet: a longer interval would lose them
-/// under Kafka's default lock of 30 s.
-const INTERVAL_MAX: Duration = Duration::from_secs(10);
+const GOAL_DEFAULT: Duration = Duration::from_millis(200);
+/// Records stay locked until their checkpoint commits: a third of Kafka's default lock of 30 s.
+const GOAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 const OFFSETS_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 /// A poll of the offsets costs the brokers some requests for each topic, and one for each partition with a lag.
 const OFFSETS_INTERVAL: std::ops::RangeInclusive<Duration> =
@@ -38,9 +38,6 @@ const RECORDS_MAX: i64 = 1_000_000;
 const RETAIN_DEFAULT: usize = 3;
 const RETAIN_OWNERS_DEFAULT: usize = 16;
 const RETAIN_MAX: i64 = 10_000;
-/// Part of the lock duration that an interval may take; the rest is for the commit, and for the epoch behind it.
-const INTERVALS_PER_LOCK_MIN: u32 = 3;
-
 /// Values that checks across sections need, with their places.
 #[derive(Default)]
 struct Named {
@@ -55,6 +52,7 @@ struct Named {
     /// Calls add columns that only the planner knows.
     has_calls: bool,
     lock_duration_ms: Option<At<String>>,
+    goal: Option<At<Duration>>,
     interval: Option<At<Duration>>,
 }
 
@@ -83,6 +81,9 @@ pub(crate) fn read(
     let errors = file.section("errors", problems).map(|section| errors::read(section, problems));
     let (errors, wants_letters) = errors.unwrap_or_default();
     named.wants_letters = wants_letters;
+    if let Some(section) = file.section("latency", problems) {
+        read_latency(section, &mut named, problems);
+    }
     let checkpoint = file.section("checkpoint", problems);
     let checkpoint = read_checkpoint(checkpoint, path, &mut named, problems);
     let ack = file.section("ack", problems);
@@ -103,6 +104,7 @@ pub(crate) fn read(
         sink: sink?,
         dead_letter_topic: named.dead_letter_topic.map(|topic| topic.value),
         errors,
+        latency_goal: named.goal.or(named.interval).map_or(GOAL_DEFAULT, |goal| goal.value),
         checkpoint: checkpoint?,
         ack_mode: ack.0,
         outcome_topic: ack.1,
@@ -337,6 +339,11 @@ fn read_dead_letter(mut section: Section<'_>, named: &mut Named, problems: &mut 
     }
 }
 
+fn read_latency(mut section: Section<'_>, named: &mut Named, problems: &mut Problems) {
+    named.goal = section.duration("goal", GOAL, problems);
+    section.finish(problems);
+}
+
 fn read_checkpoint(
     section: Option<Section<'_>>,
     path: &Path,
@@ -346,7 +353,7 @@ fn read_checkpoint(
     let Some(mut section) = section else {
         return Some(CheckpointSettings {
             store: None,
-            interval: INTERVAL_DEFAULT,
+            interval: None,
             records: None,
             retain: RETAIN_DEFAULT,
             retain_owners: RETAIN_OWNERS_DEFAULT,
@@ -354,7 +361,7 @@ fn read_checkpoint(
     };
     let folder = path.parent().unwrap_or(Path::new(""));
     let store = store::read(&mut section, folder, problems);
-    let interval = section.duration("interval", Duration::from_millis(1)..=INTERVAL_MAX, problems);
+    let interval = section.duration("interval", GOAL, problems);
     let records = section.integer("records", 1..=RECORDS_MAX, problems);
     let retain = section.integer("retain", 1..=RETAIN_MAX, problems);
     let retain_owners = section.integer("retain_owners", 1..=RETAIN_MAX, problems);
@@ -365,7 +372,7 @@ fn read_checkpoint(
     };
     Some(CheckpointSettings {
         store,
-        interval: interval.map_or(INTERVAL_DEFAULT, |interval| interval.value),
+        interval: interval.map(|interval| interval.value),
         records: records.and_then(|records| u64::try_from(records.value).ok()),
         retain: count(retain, RETAIN_DEFAULT),
         retain_owners: count(retain_owners, RETAIN_OWNERS_DEFAULT),
@@ -459,17 +466,27 @@ fn check(named: &Named, problems: &mut Problems) {
         let help = "add [dead_letter] with its topic, or use reject or fail";
         problems.add_with_help(policy, "there is no dead letter topic for it", help);
     }
-    if let (Some(interval), Some(lock)) = (&named.interval, &named.lock_duration_ms)
-        && let Ok(lock_ms) = lock.value.parse::<u64>()
-        && interval.value * INTERVALS_PER_LOCK_MIN > Duration::from_millis(lock_ms)
+    if let (Some(interval), Some(goal)) = (&named.interval, &named.goal)
+        && interval.value > goal.value
     {
-        let message = format!("checkpoint.interval is too long for record locks of {lock_ms} ms");
+        let help = "leave it out: the goal closes each checkpoint before";
+        problems.add_with_help(&interval.span, "checkpoint.interval is above latency.goal", help);
+    }
+    let (name, goal) = match &named.goal {
+        Some(goal) => ("latency.goal", Some(goal)),
+        None => ("checkpoint.interval", named.interval.as_ref()),
+    };
+    if let (Some(goal), Some(lock)) = (goal, &named.lock_duration_ms)
+        && let Ok(lock_ms) = lock.value.parse::<u64>()
+        && goal.value * GOALS_PER_LOCK > Duration::from_millis(lock_ms)
+    {
+        let message = format!("{name} is too long for record locks of {lock_ms} ms");
         let help = format!(
             "records stay locked until their checkpoint commits: at most a third of \
              share.record.lock.duration.ms, that is {} ms",
-            lock_ms / u64::from(INTERVALS_PER_LOCK_MIN)
+            lock_ms / u64::from(GOALS_PER_LOCK)
         );
-        problems.add_with_help(&interval.span, message, help);
+        problems.add_with_help(&goal.span, message, help);
     }
     // With SQL the sink sees what the SELECT lists, and with calls their columns; the planner checks the key then.
     if let (Some(key), Some(columns), None, false) =

@@ -50,14 +50,9 @@ fn defaults_are_filled_in() {
     assert_eq!((job.source.parallelism, job.sink.parallelism), (1, 1));
     assert_eq!(
         job.checkpoint,
-        CheckpointSettings {
-            store: None,
-            interval: Duration::from_millis(200),
-            records: None,
-            retain: 3,
-            retain_owners: 16,
-        }
+        CheckpointSettings { store: None, interval: None, records: None, retain: 3, retain_owners: 16 }
     );
+    assert_eq!(job.latency_goal, Duration::from_millis(200));
     assert_eq!((job.ack_mode, job.transform, job.dead_letter_topic), (AckModeSetting::Auto, None, None));
     let Format::Csv(csv) = job.source.format else { panic!("csv was written") };
     assert_eq!((csv.delimiter, csv.nulls.len()), (',', 0));
@@ -155,7 +150,7 @@ job.toml:11:2: unknown section 'checkpiont'
 
 #[test]
 fn each_fault_names_its_place_and_its_remedy() {
-    let cases: [(&str, &str, &str, &str); 26] = [
+    let cases: [(&str, &str, &str, &str); 30] = [
         (
             "[sink]\ntopic = \"delayed\"\nkey = \"carrier\"\n",
             "",
@@ -246,6 +241,25 @@ fn each_fault_names_its_place_and_its_remedy() {
             "checkpoint.interval is too long for record locks of 6000 ms",
             "that is 2000 ms",
         ),
+        ("[sink]", "[latency]\ngoal = \"0s\"\n[sink]", "latency.goal must be from 1ms to 10s", "^"),
+        (
+            "[sink]",
+            "[latency]\ngaol = \"1s\"\n[sink]",
+            "unknown key 'gaol' in [latency]",
+            "did you mean 'goal'?",
+        ),
+        (
+            "[sink]",
+            "[source.group_config]\nshare.record.lock.duration.ms = 6000\n[latency]\ngoal = \"2001ms\"\n[sink]",
+            "latency.goal is too long for record locks of 6000 ms",
+            "that is 2000 ms",
+        ),
+        (
+            "[sink]",
+            "[latency]\ngoal = \"100ms\"\n[checkpoint]\ninterval = \"101ms\"\n[sink]",
+            "checkpoint.interval is above latency.goal",
+            "leave it out",
+        ),
         (
             "[sink]\n",
             "[sink]\nparallelism = 4\npartitions = 2\n",
@@ -312,6 +326,7 @@ fn the_command_line_sets_typed_values_and_makes_sections() {
         "source.topics=[\"a\", \"b\"]",
         "source.parallelism=2",
         "sink.topic=\"2013\"",
+        "latency.goal=100ms",
         "checkpoint.interval=50ms",
         "checkpoint.records = 750",
         "source.group_config.share.record.lock.duration.ms=5000",
@@ -326,7 +341,10 @@ fn the_command_line_sets_typed_values_and_makes_sections() {
     );
     assert_eq!((job.source.topics.len(), job.source.parallelism), (2, 2));
     assert_eq!(job.sink.topic, "2013");
-    assert_eq!((job.checkpoint.interval, job.checkpoint.records), (Duration::from_millis(50), Some(750)));
+    let ms = Duration::from_millis;
+    assert_eq!((job.latency_goal, job.checkpoint.interval), (ms(100), Some(ms(50))));
+    assert_eq!(job.checkpoint.records, Some(750));
+    assert_eq!(set(&["checkpoint.interval=50ms"]).unwrap().latency_goal, ms(50), "alone it is the goal, too");
     assert_eq!(job.source.group_config["share.record.lock.duration.ms"], "5000");
     assert_eq!(job.transform.unwrap().text, "SELECT carrier FROM source WHERE delay = 3");
     assert_eq!(job.ack_mode, AckModeSetting::Ledger);
