@@ -46,15 +46,23 @@ async fn a_start_whose_times_do_not_fit_is_refused_before_anything_is_created() 
     let error = Pipeline::new(job.clone()).run(Env::system(), JobControl::new()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     let text = error.to_string();
-    for part in
-        ["transaction-timeout 30s", "20s", "transaction.max.timeout.ms", "at least 30000", "locks of 1s", "1500"]
-    {
+    for part in [
+        "transaction-timeout 30s",
+        "20s",
+        "transaction.max.timeout.ms",
+        "at least 30000",
+        "locks of 1s",
+        "1500",
+    ] {
         assert!(text.contains(part), "{part} is missing in: {text}");
     }
     let with_session = job.clone();
     let options = JobOptions::default().with_latency_goal(Duration::from_millis(500));
     let error = KafkaJob::connect_for(Env::system(), with_session, &options).await.unwrap_err();
-    assert!(error.to_string().contains("a latency goal of 500ms is too long for record locks of 1s"), "{error}");
+    assert!(
+        error.to_string().contains("a latency goal of 500ms is too long for record locks of 1s"),
+        "{error}"
+    );
     assert_eq!(topics(&client).await, ["in", "out"]);
     assert_eq!(client.admin().describe_group_config("group").await.unwrap(), before);
     assert_eq!(client.admin().list_share_groups().await.unwrap().len(), 0);

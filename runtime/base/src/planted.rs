@@ -64,6 +64,9 @@ bugs! {
     /// Source: the locks of offsets that an epoch deferred are forgotten when it commits, and not renewed. The record comes
     /// again while it is still being worked on.
     DeferredLockForgotten = "deferred-lock-forgotten";
+    /// Source: after a failed attempt the open epoch outlives the rewind: its decisions stay, and its records are not handed
+    /// on again. They are acknowledged without effects.
+    OpenEpochOutlivesRewind = "open-epoch-outlives-rewind";
     /// Source: a stop gives back records near their delivery limit, too. At the limit that archives them.
     ProtectedReleasedAtStop = "protected-released-at-stop";
     /// Commit: gaps (control records, compaction holes) are decided but not staged. They come back until they are

@@ -7,6 +7,7 @@ use sharestream_base::Env;
 use crate::Result;
 use crate::coordinator;
 use crate::graph::JobGraph;
+use crate::kept::KeptSources;
 use crate::status::{JobControl, JobReport, JobState};
 
 /// A checked job, ready for one attempt.
@@ -36,13 +37,18 @@ impl Job {
     /// Dropping the future ends all tasks at once, like [`JobControl::stop`], and whoever watches sees that it has ended.
     pub async fn run(self, env: Env, control: JobControl) -> Result<JobReport> {
         let _ended = control.ends_with_run();
-        self.attempt(env, control).await
+        self.attempt(env, control, None).await
     }
 
-    /// As [`Job::run`]; after a failure it is for the caller to say whether the job has ended.
-    pub(crate) async fn attempt(self, env: Env, control: JobControl) -> Result<JobReport> {
+    /// As [`Job::run`]; after a failure it is for the caller to say whether the job has ended, and to close what was `kept`.
+    pub(crate) async fn attempt(
+        self,
+        env: Env,
+        control: JobControl,
+        kept: Option<KeptSources>,
+    ) -> Result<JobReport> {
         let failing = control.clone();
-        let result = coordinator::run(self.graph, env, control).await;
+        let result = coordinator::run(self.graph, env, control, kept).await;
         if let Err(error) = &result {
             failing.recorder().failed(error.kind());
             failing.set_state(JobState::Failing);

@@ -57,6 +57,7 @@ pub mod element;
 mod error;
 mod graph;
 mod job;
+mod kept;
 mod metrics;
 pub mod operator;
 mod options;

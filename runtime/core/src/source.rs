@@ -136,6 +136,16 @@ pub struct SourceReport {
     pub byte_count: u64,
 }
 
+/// Where a source goes back to when an attempt follows a failed one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rewind {
+    /// The last committed checkpoint, as recovery has found it.
+    pub last_committed: Option<CheckpointId>,
+    /// Acknowledgements of epochs up to this one may have been staged, those of later ones were not.
+    pub staged_up_to: Option<CheckpointId>,
+}
+
 /// The source of one subtask. Owned by its source task, which calls one method at a time.
 #[async_trait]
 pub trait Source: Send {
@@ -199,6 +209,21 @@ pub trait Source: Send {
         false
     }
 
+    /// The attempt has failed, and another may follow: acquires nothing for now, and holds on to what it has, to be looked
+    /// after by [`Source::maintain`] and taken back by [`Source::rewind`]. False, the default: it cannot, and is closed.
+    /// Errors: something was lost; it is closed. Not cancel safe.
+    async fn keep(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// After [`Source::keep`], in the next attempt: from now on [`Source::next`] hands on again, in order and undecided,
+    /// everything that was handed on and that no committed epoch has decided; what may have been staged is forgotten.
+    /// The epochs of the failed attempt are gone. False or an error: it cannot, and is closed. Not cancel safe.
+    async fn rewind(&mut self, to: Rewind) -> Result<bool> {
+        let _nothing_kept = to;
+        Ok(false)
+    }
+
     /// Leaves the group and closes connections; records handed on and not committed go back to the group.
     async fn close(&mut self) -> Result<()>;
 }
@@ -228,6 +253,11 @@ pub trait SourceFactory: Send + Sync {
     fn name(&self) -> &str;
     /// Schema of the rows: the user's columns, then the hidden ones.
     fn schema(&self) -> SchemaRef;
+    /// Who makes these sources: equal for factories whose sources may follow each other under [`Source::rewind`], over the
+    /// attempts of a job. `None`, the default: sources of this factory are not kept.
+    fn maker(&self) -> Option<usize> {
+        None
+    }
     /// Connects the source of one subtask.
     async fn create(&self, subtask: usize) -> Result<Box<dyn Source>>;
 }

@@ -9,6 +9,7 @@ use sharestream_base::{Env, Rng};
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::job::Job;
+use crate::kept::KeptSources;
 use crate::source::Delivery;
 use crate::status::{JobControl, JobEnd, JobReport, JobState};
 
@@ -196,20 +197,30 @@ impl<F: AttemptFactory> Supervisor<F> {
     pub async fn run(mut self, env: Env, control: JobControl) -> Result<JobReport> {
         let _ended = control.ends_with_run();
         self.options.validate()?;
+        let kept = KeptSources::new(&env);
+        let result = self.attempts(&env, &control, &kept).await;
+        if !control.stop_token().is_cancelled() {
+            kept.close_all().await;
+        }
+        result
+    }
+
+    async fn attempts(&mut self, env: &Env, control: &JobControl, kept: &KeptSources) -> Result<JobReport> {
         let rng: Rng = env.rng.fork("restart");
         let mut policy = RestartPolicy { options: self.options.clone(), failures_in_a_row: 0 };
         loop {
             let commits_before = control.status().borrow().commits;
             let attempt = control.status().borrow().attempts + 1;
             control.update(|status| status.attempts = attempt);
+            kept.begin_attempt(policy.failures_in_a_row == 0);
             let built = tokio::select! {
                 biased;
-                () = control.stop_token().cancelled() => return Ok(ended(JobEnd::Stopped, &control)),
-                () = control.drain_token().cancelled() => return Ok(ended(JobEnd::Drained, &control)),
+                () = control.stop_token().cancelled() => return Ok(ended(JobEnd::Stopped, control)),
+                () = control.drain_token().cancelled() => return Ok(ended(JobEnd::Drained, control)),
                 built = self.factory.build(attempt) => built,
             };
             let result = match built {
-                Ok(job) => Box::pin(job.attempt(env.clone(), control.clone())).await,
+                Ok(job) => Box::pin(job.attempt(env.clone(), control.clone(), Some(kept.clone()))).await,
                 Err(error) => {
                     control.recorder().failed(error.kind());
                     Err(error)
@@ -250,7 +261,7 @@ impl<F: AttemptFactory> Supervisor<F> {
                 () = env.clock.sleep(pause) => None,
             };
             if let Some(end) = end {
-                return Ok(ended(end, &control));
+                return Ok(ended(end, control));
             }
         }
     }

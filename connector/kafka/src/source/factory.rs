@@ -56,6 +56,11 @@ impl SourceFactory for ShareSourceFactory {
         self.config.format.schema()
     }
 
+    fn maker(&self) -> Option<usize> {
+        // Sources know their attempt, and hold it: its address is nobody else's.
+        Some(Arc::as_ptr(&self.attempt) as usize)
+    }
+
     async fn create(&self, subtask: usize) -> Result<Box<dyn Source>> {
         let delivery_limit = self.delivery_limit();
         let mut consumer_config = ShareConsumerConfig::new(&self.config.group, &self.config.topics);
@@ -91,6 +96,7 @@ impl SourceFactory for ShareSourceFactory {
             },
             attempt: self.attempt.clone(),
             mode: self.mode,
+            tail: self.tail.clone(),
             ledger,
             clock: self.client.env().clock.clone(),
         };

@@ -41,6 +41,20 @@ impl LedgerFilter {
         std::mem::take(&mut self.owes_acknowledgements)
     }
 
+    /// Whether some of these offsets are decided, as far as the log says now. Cancel safe.
+    pub(super) async fn knows_any(
+        &self,
+        mut offsets: impl Iterator<Item = (SourcePartition, DecidedRange)>,
+    ) -> Result<bool> {
+        self.tail.catch_up().await?;
+        self.tail.look(|view| {
+            offsets.any(|(source, range)| {
+                view.floor(source).is_some_and(|floor| range.first < floor)
+                    || view.committed().overlaps(source, range.first, range.last)
+            })
+        })
+    }
+
     /// Whether the view, as it is, knows some of `records` as decided; then it is brought up to date first. Cancel safe.
     pub(super) async fn must_take(&mut self, records: &ShareRecords) -> Result<bool> {
         let touched =

@@ -156,8 +156,18 @@ impl Locks {
 
     /// The epoch of `checkpoint`, and those before it, have committed.
     pub(super) fn committed(&mut self, checkpoint: CheckpointId) {
+        self.settle(checkpoint);
+    }
+
+    /// The epoch of `checkpoint`, and those before it, were staged, and are aborted. Gives what they would have decided.
+    pub(super) fn forget(&mut self, checkpoint: CheckpointId) -> Ranges {
+        self.settle(checkpoint)
+    }
+
+    fn settle(&mut self, checkpoint: CheckpointId) -> Ranges {
+        let mut settled = Ranges::default();
         while self.sealed.front().is_some_and(|epoch| epoch.checkpoint <= checkpoint) {
-            let Some(SealedEpoch { reported, deferred, .. }) = self.sealed.pop_front() else { return };
+            let Some(SealedEpoch { reported, deferred, .. }) = self.sealed.pop_front() else { break };
             let mut decided = std::mem::take(&mut self.carried);
             decided.add_all(&reported);
             let kept =
@@ -168,8 +178,32 @@ impl Locks {
             for (partition, range) in decided.iter() {
                 self.gone(partition, range);
             }
+            settled.add_all(&decided);
             self.carried = deferred;
         }
+        settled
+    }
+
+    /// The open and the closed epochs are gone, and nothing of them was staged: everything is as if just acquired. False when
+    /// a lock may be lost.
+    pub(super) fn go_back(&mut self, now: Instant) -> bool {
+        self.sealed.clear();
+        self.carried = Ranges::default();
+        let mut locks = self.held.values().flat_map(BTreeMap::values);
+        locks.all(|lock| lock.renewal != Renewal::Unclear && lock.deadline > now)
+    }
+
+    /// True when the locks of all these offsets are held.
+    pub(super) fn holds_all(&self, partition: SourcePartition, range: OffsetRange) -> bool {
+        let Some(locks) = self.held.get(&partition) else { return false };
+        let mut next = range.first;
+        for (first, lock) in overlapping(locks, range.first, range.last) {
+            if first > next {
+                return false;
+            }
+            next = lock.last.next();
+        }
+        next > range.last
     }
 
     /// True while an epoch is on its way to its commit that decides something of ours.

@@ -224,3 +224,45 @@ async fn where_the_leader_cannot_renew_a_lock_is_lost_when_it_ends() {
     locks.deferred(CheckpointId(1), &decisions(&[(0, 3, 3)]), start + LOCK);
     assert_eq!(due(&mut locks, start + LOCK), [(None, 0, 3, 3)]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_staged_is_forgotten_and_the_rest_is_as_if_just_acquired() {
+    let start = Clock::system().now();
+    let mut locks = Locks::new(LOCK, true);
+    locks.acquired(partition(0), range(0, 29), start + LOCK);
+    locks.sealed(CheckpointId(1), ranges(&[(0, 0, 9)]));
+    locks.deferred(CheckpointId(1), &decisions(&[(0, 3, 3)]), start);
+    locks.sealed(CheckpointId(2), ranges(&[(0, 10, 19)]));
+    assert_eq!(locks.forget(CheckpointId(1)), ranges(&[(0, 0, 2), (0, 4, 9)]));
+    assert_eq!(locks.carried(), &ranges(&[(0, 3, 3)]));
+    for (first, last, holds) in [
+        (3, 3, true),
+        (2, 3, false),
+        (3, 4, false),
+        (10, 29, true),
+        (9, 29, false),
+        (10, 30, false),
+        (40, 41, false),
+    ] {
+        assert_eq!(locks.holds_all(partition(0), range(first, last)), holds, "{first} to {last}");
+    }
+    assert!(!locks.holds_all(partition(1), range(10, 10)));
+    assert!(locks.go_back(start));
+    assert!(!locks.is_committing() && locks.carried() == &Ranges::default());
+    // No epoch has them any more: all are renewed alike.
+    let now = start + secs(20);
+    assert_eq!(due(&mut locks, now), [(None, 0, 3, 3), (None, 0, 10, 29)]);
+    assert_eq!(locks.forget(CheckpointId(2)), Ranges::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_goes_back_under_a_lock_that_may_be_lost() {
+    let start = Clock::system().now();
+    let mut locks = Locks::new(LOCK, true);
+    locks.acquired(partition(0), range(0, 9), start + LOCK);
+    assert!(locks.go_back(start + LOCK - Duration::from_millis(1)));
+    assert!(!locks.go_back(start + LOCK), "it has run out");
+    locks.sealed(CheckpointId(1), ranges(&[(0, 0, 9)]));
+    locks.unclear(partition(0), range(4, 4));
+    assert!(!locks.go_back(start), "a renewal was refused");
+}

@@ -5,12 +5,14 @@
 mod delivery;
 mod epoch;
 mod factory;
+mod handed;
 mod holding;
 mod ledger;
 mod locks;
 mod near_limit;
 mod offsets;
 mod reader;
+mod rewind;
 mod rows;
 mod share_source;
 mod window;

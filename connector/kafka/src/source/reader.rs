@@ -20,7 +20,7 @@ use crate::metadata_columns::{RecordBytes, RecordCoordinates};
 use crate::{Error, Result};
 
 /// One batch for the job, and what it decides when it is handed on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Chunk {
     /// What its records have in common. A chunk of [`Treatment::Alone`] holds one.
     pub(super) treatment: Treatment,

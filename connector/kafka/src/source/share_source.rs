@@ -12,10 +12,11 @@ use sharestream_client::{AckResult, AcknowledgeType, OffsetRange, ShareConsumer,
 use sharestream_core::commit::AckMode;
 use sharestream_core::decision::{DecidedRange, Decision, Decisions, ShareMember, SourcePartition};
 use sharestream_core::source::{
-    InFlight, PartitionLoad, Source, SourceCounters, SourceEvent, SourceMetrics, SourceReport,
+    InFlight, PartitionLoad, Rewind, Source, SourceCounters, SourceEvent, SourceMetrics, SourceReport,
 };
 
 use super::epoch::OpenEpoch;
+use super::handed::Handed;
 use super::holding::lost;
 use super::ledger::LedgerFilter;
 use super::locks::Locks;
@@ -24,6 +25,7 @@ use super::reader::{Chunk, Reader};
 use super::window::LockWindow;
 use crate::attempt::{Attempt, Fetching};
 use crate::error::client_error;
+use crate::ledger::LedgerTail;
 use crate::ranges::Ranges;
 use crate::{Error, Result};
 
@@ -42,30 +44,36 @@ pub(super) struct ShareSource {
     /// Decoded and not yet handed on.
     pub(super) ready: VecDeque<Chunk>,
     pub(super) epoch: OpenEpoch,
-    window: LockWindow,
+    /// What of it may be handed on again.
+    pub(super) handed: Handed,
+    /// A session has given back some of it.
+    pub(super) has_released: bool,
+    pub(super) locks_max: u64,
+    pub(super) window: LockWindow,
     pub(super) locks: Locks,
-    near_limit: NearLimit,
-    attempt: Arc<Attempt>,
+    pub(super) near_limit: NearLimit,
+    pub(super) attempt: Arc<Attempt>,
     /// `None` once nothing is acquired any more.
-    fetching: Option<Fetching>,
-    mode: AckMode,
+    pub(super) fetching: Option<Fetching>,
+    pub(super) mode: AckMode,
+    pub(super) tail: LedgerTail,
     /// In ledger mode, and beside replicas in it.
-    ledger: Option<LedgerFilter>,
+    pub(super) ledger: Option<LedgerFilter>,
     pub(super) clock: Clock,
     /// The last fetch found nothing, and the next one waits until then.
-    quiet_until: Option<Instant>,
+    pub(super) quiet_until: Option<Instant>,
     /// The pause after the next fetch that finds nothing.
     quiet_pause: Duration,
     /// Fetched, and not polled yet; their locks are known already.
     pub(super) fetched: VecDeque<ShareRecords>,
     /// Polled, and not looked through yet: the ledger had to be caught up first.
-    polled: Option<ShareRecords>,
+    pub(super) polled: Option<ShareRecords>,
     /// False once `stop_acquiring` was called: no poll will send acknowledgements any more.
     pub(super) is_polling: bool,
     /// A record near its limit was handed on and is not committed: nothing else may be meanwhile.
     pub(super) is_protecting: bool,
     /// Epochs whose acknowledgements are on their way.
-    acknowledging: Vec<CheckpointId>,
+    pub(super) acknowledging: Vec<CheckpointId>,
     pub(super) counters: SourceCounters,
 }
 
@@ -90,6 +98,8 @@ pub(super) struct SourceParts {
     pub(super) near_limit: NearLimitConfig,
     pub(super) attempt: Arc<Attempt>,
     pub(super) mode: AckMode,
+    /// Read, and a filter, only where ledger mode is about.
+    pub(super) tail: LedgerTail,
     pub(super) ledger: Option<LedgerFilter>,
     pub(super) clock: Clock,
 }
@@ -109,7 +119,7 @@ fn closed() -> Error {
 
 impl ShareSource {
     pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
-        let SourceParts { reader, topics, locks_max, locks, near_limit, attempt, mode, ledger, clock } =
+        let SourceParts { reader, topics, locks_max, locks, near_limit, attempt, mode, tail, ledger, clock } =
             parts;
         ShareSource {
             consumer: Some(consumer),
@@ -117,12 +127,16 @@ impl ShareSource {
             topics,
             ready: VecDeque::new(),
             epoch: OpenEpoch::default(),
+            handed: Handed::default(),
+            has_released: false,
+            locks_max,
             window: LockWindow::new(locks_max),
             locks,
             near_limit: NearLimit::new(near_limit),
             fetching: Some(attempt.start_fetching()),
             attempt,
             mode,
+            tail,
             ledger,
             clock,
             quiet_until: None,
@@ -220,6 +234,7 @@ impl ShareSource {
         for (partition, range) in &chunk.decided {
             self.window.handed_on(*partition, range.first, range.last);
         }
+        self.handed.hand_on(&chunk);
         let is_protected = chunk.treatment.is_protected();
         self.is_protecting |= is_protected;
         self.epoch.hand_on(&chunk.decided, chunk.record_count, chunk.byte_count);
@@ -334,6 +349,7 @@ impl Source for ShareSource {
     async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<SourceReport> {
         self.check_locks()?;
         self.window.barrier(checkpoint);
+        self.handed.barrier(checkpoint);
         let member = self.member()?;
         let report = self.epoch.close(member);
         // Also with nothing new: what earlier epochs left may be decided by this one.
@@ -382,6 +398,7 @@ impl Source for ShareSource {
 
     async fn release(&mut self, offsets: &Decisions) -> Result<()> {
         self.check_locks()?;
+        self.has_released = true;
         for (partition, range) in offsets.ranges() {
             self.counters.releases += self.epoch.release(partition, range.first, range.last);
             let range = OffsetRange { first: range.first, last: range.last };
@@ -395,6 +412,7 @@ impl Source for ShareSource {
 
     async fn committed(&mut self, checkpoint: CheckpointId) -> Result<()> {
         self.locks.committed(checkpoint);
+        self.handed.settled(checkpoint, self.locks.carried())?;
         // The start offset has moved, so there may be more to fetch.
         self.quiet_pause = HOLDING_PAUSE;
         self.quiet_until = self.quiet_until.map(|at| at.min(self.clock.now() + HOLDING_PAUSE));
@@ -471,6 +489,14 @@ impl Source for ShareSource {
 
     fn has_rest(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    async fn keep(&mut self) -> Result<bool> {
+        self.hold_on().await
+    }
+
+    async fn rewind(&mut self, to: Rewind) -> Result<bool> {
+        self.go_back(to).await
     }
 
     async fn close(&mut self) -> Result<()> {

@@ -25,6 +25,7 @@ use crate::ErrorKind;
 use crate::commit::{CommitProtocol, CommitStep, SealedEpoch, StepHook};
 use crate::decision::{Decision, all_of};
 use crate::error::{Error, Result};
+use crate::kept::KeptSources;
 use crate::metrics::CheckpointStep;
 
 /// The checkpoint store and our right to write to it.
@@ -42,6 +43,8 @@ pub(crate) struct CommitTools {
     pub(crate) job_epoch: JobEpoch,
     pub(crate) store: Option<OwnedStore>,
     pub(crate) step_hook: StepHook,
+    /// Sources that outlive the attempt must know what may have been staged.
+    pub(crate) kept: Option<KeptSources>,
     /// Longest time of a visibility probe.
     pub(crate) probe_deadline: Duration,
 }
@@ -172,6 +175,9 @@ async fn prepare(
     steps.time(CheckpointStep::Outcome, clock, protocol.write_outcome(epoch)).await?;
     step(CommitStep::AfterOutcome);
     step(CommitStep::BeforeStaging);
+    if let Some(kept) = &tools.kept {
+        kept.staging(checkpoint);
+    }
     steps.time(CheckpointStep::Stage, clock, protocol.stage(epoch)).await?;
     step(CommitStep::AfterStaging);
     Ok(permit)

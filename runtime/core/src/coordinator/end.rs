@@ -10,7 +10,7 @@ use super::start::close;
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::status::JobState;
-use crate::supervisor::describe;
+use crate::supervisor::{describe, restartable};
 
 impl Coordinator {
     /// After a drain: every task has ended and every epoch that held something is committed.
@@ -65,6 +65,7 @@ impl Coordinator {
             status.last_error = Some(text);
             status.nearest_limit = nearest_limit;
         });
+        self.keep_sources(&error);
         self.running.tasks.cancel();
         let stop = self.control.stop_token().clone();
         tokio::select! {
@@ -75,6 +76,14 @@ impl Coordinator {
         self.running.tasks.abort_all().await;
         self.seat.give_up().await;
         self.judge_fenced(error).await
+    }
+
+    /// Where another attempt may follow, sources are kept: what was not staged is processed again from memory.
+    fn keep_sources(&self, error: &Error) {
+        let is_ending = self.control.drain_token().is_cancelled() || self.control.stop_token().is_cancelled();
+        if let Some(kept) = self.tools.kept.as_ref().filter(|_| restartable(error.kind()) && !is_ending) {
+            kept.allow(self.last_committed > self.restored);
+        }
     }
 
     async fn wind_down(&mut self, error: &mut Error) {
@@ -143,6 +152,9 @@ impl Coordinator {
             WorkEnd::Committed(CommitEnd::Committed { at, figures, after, .. }) => {
                 self.record_commit(checkpoint, at, None, figures);
                 self.control.requests().settled(checkpoint, Some(checkpoint));
+                if let Some(kept) = &self.tools.kept {
+                    kept.committed(checkpoint);
+                }
                 if let Err(other) = after {
                     tracing::warn!(checkpoint_id = %checkpoint, error = %other, "not completed in the store");
                 }

@@ -62,6 +62,8 @@ pub(crate) struct Coordinator {
     pub(super) seat: Seat,
     pub(super) line: EpochLine,
     pub(super) last_committed: Option<CheckpointId>,
+    /// The last committed checkpoint when the attempt began.
+    pub(super) restored: Option<CheckpointId>,
     /// The epoch that the seat commits.
     pub(super) committing: Option<Committing>,
     /// A sampled epoch whose visibility is awaited.
@@ -89,7 +91,7 @@ impl Coordinator {
     /// Errors: `Bug`, the graph does not fit together.
     pub(crate) fn new(started: Started, control: JobControl) -> Result<Self> {
         let Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first } = started;
-        let running = blueprint.start(parts, first, &env)?;
+        let running = blueprint.start(parts, first, &env, tools.kept.as_ref())?;
         control.recorder().attach(running.gauges.clone());
         control.requests().start_attempt(last_committed);
         control.set_state(JobState::Running);
@@ -112,6 +114,7 @@ impl Coordinator {
             control,
             tools,
             running,
+            restored: last_committed,
             last_committed,
         })
     }

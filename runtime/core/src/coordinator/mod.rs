@@ -26,6 +26,7 @@ use sharestream_base::{Env, OwnedTask, TaskKind};
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::graph::JobGraph;
+use crate::kept::KeptSources;
 use crate::status::{JobControl, JobEnd, JobReport, JobState};
 pub(crate) use commit::{CommitEnd, CommitTools, commit_epoch};
 pub(crate) use end::still_owner;
@@ -38,15 +39,25 @@ use job::{Coordinator, DriveEnd};
 use start::Started;
 
 /// Runs one attempt from start to end. A failed one leaves the state at `Failing`: the caller knows what follows.
-pub(crate) async fn run(graph: JobGraph, env: Env, control: JobControl) -> Result<JobReport> {
-    let (end, unresolved) = attempt(graph, env, &control).await?;
+pub(crate) async fn run(
+    graph: JobGraph,
+    env: Env,
+    control: JobControl,
+    kept: Option<KeptSources>,
+) -> Result<JobReport> {
+    let (end, unresolved) = attempt(graph, env, &control, kept).await?;
     control.set_state(JobState::Ended);
     Ok(JobReport { end, unresolved, status: control.snapshot() })
 }
 
-async fn attempt(graph: JobGraph, env: Env, control: &JobControl) -> Result<(JobEnd, Option<CheckpointId>)> {
+async fn attempt(
+    graph: JobGraph,
+    env: Env,
+    control: &JobControl,
+    kept: Option<KeptSources>,
+) -> Result<(JobEnd, Option<CheckpointId>)> {
     // In a task of its own, so that a panic of a factory or of the protocol is an error of the attempt.
-    let start = start::start(graph, env.clone(), control.clone());
+    let start = start::start(graph, env.clone(), control.clone(), kept);
     let mut start = OwnedTask::spawn(&env.spawner, "start", TaskKind::Job, start);
     let end = tokio::select! {
         biased;

@@ -12,6 +12,7 @@ use crate::ErrorKind;
 use crate::commit::{CommitProtocol, LastCommitted, RecoverRequest};
 use crate::error::{Error, Result};
 use crate::graph::{Blueprint, JobGraph, JobId, Parts, Restored};
+use crate::kept::KeptSources;
 use crate::options::JobOptions;
 use crate::status::{JobControl, JobState};
 
@@ -39,7 +40,12 @@ pub(crate) struct Position {
 }
 
 /// Recovers and connects. On an error the protocol is closed.
-pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Result<Started> {
+pub(crate) async fn start(
+    graph: JobGraph,
+    env: Env,
+    control: JobControl,
+    kept: Option<KeptSources>,
+) -> Result<Started> {
     let mut graph = graph;
     let blueprint = Blueprint::of(&mut graph);
     let JobGraph { id, mut protocol, store, options, step_hook, .. } = graph;
@@ -65,7 +71,7 @@ pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Res
             store: position.store.as_ref().map(|owned| (&owned.store, &owned.owner)),
             manifest: position.restored.as_ref(),
         };
-        let connect = blueprint.connect(restored);
+        let connect = blueprint.connect(restored, position.last_committed, kept.as_ref());
         let parts =
             within(&env.clock, options.connect_deadline, "connecting sources and sinks", connect).await?;
         Ok((position, parts))
@@ -76,7 +82,7 @@ pub(crate) async fn start(graph: JobGraph, env: Env, control: JobControl) -> Res
             tracing::info!(job = %id, %job_epoch, ?last_committed, first_checkpoint = %first, "recovered");
             let (clock, spawner) = (env.clock.clone(), env.spawner.clone());
             let probe_deadline = options.commit_deadline;
-            let tools = CommitTools { clock, spawner, job_epoch, store, step_hook, probe_deadline };
+            let tools = CommitTools { clock, spawner, job_epoch, store, step_hook, probe_deadline, kept };
             Ok(Started { id, env, options, protocol, tools, blueprint, parts, last_committed, first })
         }
         Err(error) => {

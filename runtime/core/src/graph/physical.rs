@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use futures::future::{try_join, try_join_all};
+use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 use sharestream_base::ids::CheckpointId;
 use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, watch};
@@ -19,6 +19,7 @@ use crate::ErrorKind;
 use crate::async_map::{Assembler, Line};
 use crate::channel::{Bounds, Receiver, channel};
 use crate::error::{Error, Result};
+use crate::kept::KeptSources;
 use crate::operator::{KeyedOperator, KeyedOperatorFactory, Operator};
 use crate::sink::{Router, Sink, SinkFactory};
 use crate::source::Source;
@@ -126,7 +127,13 @@ impl Blueprint {
 
     /// Connects all sources and sinks and reads the state of operators. Errors: those of the factories and of the store;
     /// what was connected is dropped.
-    pub(crate) async fn connect(&self, restored: Restored<'_>) -> Result<Parts> {
+    /// Sources that were `kept` by a failed attempt go on from `last_committed`.
+    pub(crate) async fn connect(
+        &self,
+        restored: Restored<'_>,
+        last_committed: Option<CheckpointId>,
+        kept: Option<&KeptSources>,
+    ) -> Result<Parts> {
         let mut stages = Vec::new();
         for stage in &self.plan.stages {
             let bodies = (0..stage.parallelism).map(|subtask| body(stage, subtask, restored));
@@ -139,22 +146,46 @@ impl Blueprint {
             let sink = self.sink.create(subtask, self.sink_parallelism).await;
             sink.map_err(|error| error.within(&format!("sink {} subtask {subtask}", self.sink.name())))
         }));
+        // Sources last: nobody looks after the locks of one that was kept until its task runs.
+        let sinks = sinks.await?;
+        let mut first_subtask = 0;
+        let planned = self.plan.sources.iter().map(|source| {
+            let first = first_subtask;
+            first_subtask += source.parallelism;
+            (first, source)
+        });
+        let planned: Vec<(usize, &PlannedSource)> = planned.collect();
         let sources =
-            try_join_all(self.plan.sources.iter().map(async |PlannedSource { factory, parallelism }| {
+            try_join_all(planned.into_iter().map(async |(first, PlannedSource { factory, parallelism })| {
                 try_join_all((0..*parallelism).map(async |subtask| {
+                    if let (Some(kept), Some(maker)) = (kept, factory.maker())
+                        && let Some(source) = kept.rewound(first + subtask, maker, last_committed).await
+                    {
+                        return Ok(source);
+                    }
                     let source = factory.create(subtask).await;
                     source.map_err(|error| {
                         error.within(&format!("source {} subtask {subtask}", factory.name()))
                     })
                 }))
                 .await
-            }));
-        let (sinks, sources) = try_join(sinks, sources).await?;
+            }))
+            .await?;
+        if let Some(kept) = kept {
+            // Of a graph with more subtasks.
+            kept.close_all().await;
+        }
         Ok(Parts { sources, stages, sink_routers, sinks })
     }
 
     /// Starts all tasks, from the sink up. The first epoch is `first`, and is not open yet.
-    pub(crate) fn start(&self, parts: Parts, first: CheckpointId, env: &Env) -> Result<Running> {
+    pub(crate) fn start(
+        &self,
+        parts: Parts,
+        first: CheckpointId,
+        env: &Env,
+        kept: Option<&KeptSources>,
+    ) -> Result<Running> {
         let mut start = Start::new(self, first, env);
         start.sinks(parts.sinks, parts.sink_routers);
         let operator_count: usize = self.plan.stages.iter().map(|stage| stage.parallelism).sum();
@@ -164,7 +195,7 @@ impl Blueprint {
             number -= stage.parallelism;
             start.stage(index, stage, bodies, number)?;
         }
-        let commands = start.sources(parts.sources);
+        let commands = start.sources(parts.sources, kept);
         let Start { tasks, events, gauges, opened, barrier_sent, callers, .. } = start;
         let sink_count = self.sink_parallelism;
         Ok(Running {
@@ -373,10 +404,15 @@ impl<'a> Start<'a> {
         Ok(by_subtask.into_iter().map(Inputs::new).collect())
     }
 
-    fn sources(&mut self, sources: Vec<Vec<Box<dyn Source>>>) -> Vec<mpsc::Sender<SourceCommand>> {
+    fn sources(
+        &mut self,
+        sources: Vec<Vec<Box<dyn Source>>>,
+        kept: Option<&KeptSources>,
+    ) -> Vec<mpsc::Sender<SourceCommand>> {
         let mut senders = Vec::new();
         for (index, subtasks) in sources.into_iter().enumerate() {
             let outputs = self.outputs.remove(&Upstream::Source(index)).unwrap_or_default();
+            let maker = self.blueprint.plan.sources[index].factory.maker();
             for (source, output) in subtasks.into_iter().zip(outputs) {
                 let (sender, commands) = mpsc::channel(COMMANDS_MAX);
                 let task = SourceTask {
@@ -388,6 +424,7 @@ impl<'a> Start<'a> {
                     is_acquiring: true,
                     is_stopping: false,
                     is_in_call: false,
+                    kept: kept.cloned().zip(maker),
                 };
                 senders.push(sender);
                 self.spawn(task.context.name.clone(), task.run());

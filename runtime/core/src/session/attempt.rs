@@ -82,6 +82,7 @@ impl Attempt {
         let Position { job_epoch, last_committed, next_checkpoint, .. } = position;
         tracing::info!(job = %id, %job_epoch, ?last_committed, mode = ?protocol.mode(), "session recovered");
         let tools = CommitTools {
+            kept: None,
             clock: env.clock.clone(),
             spawner: env.spawner.clone(),
             job_epoch,

@@ -10,6 +10,7 @@ use super::gauges::Gauges;
 use super::output::Output;
 use crate::decision::Decisions;
 use crate::element::Barrier;
+use crate::kept::KeptSources;
 use crate::source::{Source, SourceEvent, maintained};
 
 /// What the coordinator asks of a source.
@@ -45,14 +46,29 @@ pub(crate) struct SourceTask {
     /// True while a call that must not be dropped half way is running: a source that was interrupted in it cannot
     /// be asked to close.
     pub(crate) is_in_call: bool,
+    /// Where the source goes, and who made it, when the attempt fails and another may follow.
+    pub(crate) kept: Option<(KeptSources, usize)>,
 }
 
 impl SourceTask {
     pub(crate) async fn run(mut self) {
         let context = self.context.clone();
-        let Err(interrupt) = context.guard(self.work()).await else { return };
+        let mut has_failed = false;
+        let working = async {
+            let worked = self.work().await;
+            has_failed = matches!(worked, Err(Interrupt::Failed(_)));
+            worked
+        };
+        let Err(interrupt) = context.guard(working).await else { return };
         tracing::debug!(task = context.name, ?interrupt, "source task is winding down");
         self.gauges.show(self.context.subtask, self.source.metrics());
+        // A source that has failed itself, of a lost lock for example, has nothing to go on with.
+        if !has_failed && !self.is_in_call && self.is_kept().await {
+            if let Some((kept, maker)) = self.kept {
+                kept.put(context.subtask, maker, self.source, context.close_deadline);
+            }
+            return;
+        }
         if self.is_in_call {
             return;
         }
@@ -61,6 +77,39 @@ impl SourceTask {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(task = context.name, %error, "source did not close cleanly"),
             Err(_elapsed) => tracing::warn!(task = context.name, "source did not close in time"),
+        }
+    }
+
+    /// Makes the source ready to be kept, if it may and can be.
+    async fn is_kept(&mut self) -> bool {
+        if !self.kept.as_ref().is_some_and(|(kept, _)| kept.is_allowed()) {
+            return false;
+        }
+        let (commands, source) = (&mut self.commands, &mut self.source);
+        let keeping = async {
+            // What was said before the end, and would have been heard next. A barrier is not: nobody waits for it.
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    SourceCommand::Deferred(checkpoint, offsets) => {
+                        source.deferred(checkpoint, &offsets).await?;
+                    }
+                    SourceCommand::Committed(checkpoint) => source.committed(checkpoint).await?,
+                    SourceCommand::Barrier(_) | SourceCommand::StopAcquiring | SourceCommand::Close => {}
+                }
+            }
+            source.keep().await
+        };
+        match self.context.clock.timeout(self.context.close_deadline, keeping).await {
+            Ok(Ok(is_kept)) => is_kept,
+            Ok(Err(error)) => {
+                tracing::debug!(task = self.context.name, %error, "the source cannot be kept");
+                false
+            }
+            Err(_elapsed) => {
+                // It was interrupted in a call.
+                self.is_in_call = true;
+                false
+            }
         }
     }
 
@@ -75,9 +124,7 @@ impl SourceTask {
                     if command == SourceCommand::Close {
                         return self.close().await;
                     }
-                    self.is_in_call = true;
                     let obeyed = self.obey(command).await;
-                    self.is_in_call = false;
                     self.gauges.show(self.context.subtask, self.source.metrics());
                     obeyed?;
                 }
@@ -125,23 +172,35 @@ impl SourceTask {
         match command {
             SourceCommand::Barrier(barrier) => {
                 let checkpoint = barrier.checkpoint;
-                let report = self.source.barrier(checkpoint).await?;
+                self.is_in_call = true;
+                let report = self.source.barrier(checkpoint).await;
+                self.is_in_call = false;
+                let report = report?;
                 self.output.barrier(barrier).await?;
                 self.gauges.barrier(subtask, self.source.in_flight());
                 self.context.tell(TaskEvent::SourceAcked { subtask, checkpoint, report }).await
             }
             SourceCommand::Deferred(checkpoint, offsets) => {
-                self.source.deferred(checkpoint, &offsets).await?;
+                self.is_in_call = true;
+                let told = self.source.deferred(checkpoint, &offsets).await;
+                self.is_in_call = false;
+                told?;
                 self.gauges.refresh(subtask, self.source.in_flight());
                 Ok(())
             }
             SourceCommand::Committed(checkpoint) => {
-                self.source.committed(checkpoint).await?;
+                self.is_in_call = true;
+                let told = self.source.committed(checkpoint).await;
+                self.is_in_call = false;
+                told?;
                 self.gauges.refresh(subtask, self.source.in_flight());
                 Ok(())
             }
             SourceCommand::StopAcquiring => {
-                self.source.stop_acquiring().await?;
+                self.is_in_call = true;
+                let told = self.source.stop_acquiring().await;
+                self.is_in_call = false;
+                told?;
                 self.is_stopping = true;
                 self.stopped().await
             }
