@@ -15,6 +15,9 @@ use sharestream_client::{Client, OffsetSpec, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::SourcePartition;
+use sharestream_kafka::outcome::{
+    BegunPartition, FloorRecord, GenerationRecord, GroupGeneration, LogEntry, OutcomeRecord, ReplayGeneration,
+};
 use sharestream_kafka::parking;
 use sharestream_kafka::provenance::{self, Provenance, checkpoint_of_state};
 use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig};

@@ -65,7 +65,8 @@ async fn it_rises_over_the_decided_prefix_only_and_with_the_slowest_partition() 
     let now = Clock::system().now();
     let mut machine = machine(&[0, 1], now);
     // (what is decided, the watermark then): bound 3, and one before the time itself.
-    let steps: [(&[(i32, i64, i64)], Option<i64>); 7] = [
+    type Step<'a> = (&'a [(i32, i64, i64)], Option<i64>);
+    let steps: [Step<'_>; 7] = [
         (&[(0, 0, 100)], None),
         (&[(1, 0, 50)], Some(46)),
         (&[(1, 2, 500)], Some(46)),
