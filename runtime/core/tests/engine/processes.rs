@@ -233,7 +233,9 @@ async fn state_is_kept_and_restored_where_the_operators_are() {
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_lost_at_any_step_of_a_commit_costs_nothing() {
     for step in CommitStep::ALL {
-        for reaches_broker in [false, true] {
+        // Only one step has a request under way.
+        let reaching = if step == CommitStep::DuringEndTxn { &[false, true][..] } else { &[false] };
+        for reaches_broker in reaching.iter().copied() {
             let setup = with_store(Setup::new(PARTITIONS, RECORDS)).await;
             let machine = Machine::new(&setup);
             setup.faults.plan(step, Fault::Crash, 1, reaches_broker);
