@@ -8,6 +8,7 @@ use sharestream_base::{ErrorKind, Instant};
 use sharestream_client::{AckResult, AcknowledgeType, KafkaError, OffsetRange, ShareRecords};
 use sharestream_core::decision::SourcePartition;
 
+use super::delivery::Treatment;
 use super::locks::Round;
 use super::reader::Chunk;
 use super::share_source::{ShareSource, warn_of_refused};
@@ -179,13 +180,19 @@ impl ShareSource {
         self.is_polling && !self.epoch.is_empty() && (self.epoch.is_protected || is_next)
     }
 
-    /// Takes what was acquired and not handed on, but for what must not be given back.
-    pub(super) fn take_releasable(&mut self) -> Vec<Chunk> {
+    /// Takes what was acquired and not handed on, read or not, but for what must not be given back.
+    pub(super) fn take_releasable(&mut self) -> Vec<(SourcePartition, OffsetRange)> {
+        let is_kept =
+            |treatment: Treatment| treatment.is_protected() && !is_planted(Bug::ProtectedReleasedAtStop);
         let ready = std::mem::take(&mut self.ready);
-        let keep =
-            |chunk: &Chunk| chunk.treatment.is_protected() && !is_planted(Bug::ProtectedReleasedAtStop);
-        let (kept, given_back): (Vec<Chunk>, Vec<Chunk>) = ready.into_iter().partition(keep);
+        let (kept, given_back): (Vec<Chunk>, Vec<Chunk>) =
+            ready.into_iter().partition(|chunk| is_kept(chunk.treatment));
         self.ready = kept.into();
-        given_back
+        let of_ready = given_back.iter().flat_map(|chunk| &chunk.decided);
+        let of_ready = of_ready
+            .map(|(partition, range)| (*partition, OffsetRange { first: range.first, last: range.last }));
+        let limit = self.reader.delivery_limit();
+        let unread = self.unread.take_releasable(|range| is_kept(limit.treatment(range.delivery_count)));
+        of_ready.chain(unread).collect()
     }
 }

@@ -15,6 +15,7 @@ mod reader;
 mod rewind;
 mod rows;
 mod share_source;
+mod unread;
 mod window;
 
 pub use crate::metadata_columns::{RecordBytes, RecordCoordinates, TopicNames};

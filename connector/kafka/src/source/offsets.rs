@@ -79,6 +79,17 @@ impl<'a> AcquiredCursor<'a> {
         std::mem::take(&mut self.decided)
     }
 
+    /// True when something acquired and not decided is in a batch that ends here, or before it.
+    pub(super) fn needs_batch(&self, last: Offset) -> bool {
+        self.uncovered().is_some_and(|next| next <= last)
+    }
+
+    /// What is acquired and not decided.
+    pub(super) fn rest(&self) -> Vec<AcquiredRange> {
+        let ranges = self.ranges.iter();
+        ranges.map(|range| AcquiredRange { first: self.next.max(range.first), ..*range }).collect()
+    }
+
     /// The first acquired offset that no batch covered.
     pub(super) fn uncovered(&self) -> Option<Offset> {
         self.ranges.first().map(|range| self.next.max(range.first))

@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use bytes::Bytes;
 use sharestream_base::ErrorKind;
 use sharestream_base::ids::{Offset, TopicId};
-use sharestream_client::{AcquiredPartition, ShareRecords};
+use sharestream_client::AcquiredPartition;
 use sharestream_core::coordinates::{ParkedCopy, RejectKind};
 use sharestream_core::decision::{DecidedRange, Decision, SourcePartition};
-use sharestream_wire::records::{RawBatch, RecordView};
+use sharestream_wire::records::{DECOMPRESSED_BYTES_MAX, HeadersView, RawBatch, RecordView};
 
 use super::delivery::{DeliveryLimit, Treatment};
 use super::offsets::AcquiredCursor;
 use super::rows::{FinishedRows, RowsBuilder};
+use super::unread::Unread;
 use crate::config::BadRecords;
 use crate::error::{arrow_error, bug, invalid_input, wire_error};
 use crate::group::RejectPlan;
@@ -40,6 +42,10 @@ pub(super) struct Reader {
     rows_max: usize,
     /// Of one record; a larger one is not decoded.
     record_bytes_max: u64,
+    /// Of one batch, decompressed; none of the records of a larger one is decoded.
+    batch_bytes_max: usize,
+    /// What is decompressed at a time, in whole batches.
+    ahead_bytes_max: u64,
     delivery_limit: DeliveryLimit,
     /// The decision on a record that cannot be processed.
     plan: RejectPlan,
@@ -51,7 +57,29 @@ pub(super) struct Reader {
     record_count: u64,
     byte_count: u64,
     given_up_count: u64,
+    /// Since reading went on last.
+    ahead: Ahead,
+    /// Why no record of the batch at hand can be had.
+    withheld: Option<String>,
 }
+
+/// What was read at a time.
+#[derive(Debug, Default)]
+struct Ahead {
+    bytes: u64,
+    records: u64,
+}
+
+/// Where a record lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    source: SourcePartition,
+    topic_number: i16,
+}
+
+/// Records that are read at a time, however small. Far more than a poll brings (`max_poll_records`), but for a batch that
+/// alone has more: the broker hands that out whole.
+const AHEAD_RECORDS_MAX: u64 = 65_536;
 
 /// A chunk ends at this many payload bytes, however few rows it has: offsets of text columns are 32 bits.
 const CHUNK_BYTES_MAX: u64 = 32 << 20;
@@ -67,6 +95,8 @@ impl Reader {
             rows,
             rows_max,
             record_bytes_max: u64::MAX,
+            batch_bytes_max: DECOMPRESSED_BYTES_MAX,
+            ahead_bytes_max: u64::MAX,
             delivery_limit,
             plan,
             parking: None,
@@ -75,7 +105,17 @@ impl Reader {
             record_count: 0,
             byte_count: 0,
             given_up_count: 0,
+            ahead: Ahead::default(),
+            withheld: None,
         }
+    }
+
+    /// Decompresses `ahead` bytes at a time, in whole batches; records of a batch that has more than `batch` are handled as
+    /// too large.
+    pub(super) fn with_decompressed_bytes_max(mut self, ahead: usize, batch: usize) -> Self {
+        self.ahead_bytes_max = ahead as u64;
+        self.batch_bytes_max = batch;
+        self
     }
 
     /// Records of more bytes than this are handled as too large.
@@ -95,18 +135,42 @@ impl Reader {
         self.given_up_count
     }
 
-    /// Decodes everything that `records` has and we acquired, and appends it to `chunks`. Bad records are part of
-    /// the chunks, and records of different [`Treatment`] are in chunks of their own; an error means that the answer
-    /// itself makes no sense, or that a record was delivered too often and the policy is to fail.
-    pub(super) fn read(&mut self, records: &ShareRecords, chunks: &mut VecDeque<Chunk>) -> Result<()> {
+    /// The limit that records are protected from.
+    pub(super) fn delivery_limit(&self) -> DeliveryLimit {
+        self.delivery_limit
+    }
+
+    /// Decodes what comes next of `unread` and appends it to `chunks`: batch by batch, up to the bytes that are decompressed
+    /// at a time. Bad records are part of the chunks, and records of different [`Treatment`] are in chunks of their own; an
+    /// error means that the answer itself makes no sense, or that a record was delivered too often and the policy is to
+    /// fail.
+    pub(super) fn read_on(&mut self, unread: &mut Unread, chunks: &mut VecDeque<Chunk>) -> Result<()> {
         self.treatment = Treatment::Usual;
-        for partition in &records.partitions {
-            self.read_partition(partition, chunks)?;
+        self.ahead = Ahead::default();
+        while self.has_room()
+            && let Some(acquired) = unread.pop_front()
+        {
+            if let Some(rest) = self.read_partition(acquired, chunks)? {
+                unread.push_front(rest);
+            }
         }
         self.cut(chunks)
     }
 
-    fn read_partition(&mut self, acquired: &AcquiredPartition, chunks: &mut VecDeque<Chunk>) -> Result<()> {
+    fn has_room(&self) -> bool {
+        self.ahead.bytes < self.ahead_bytes_max && self.has_room_for_records()
+    }
+
+    fn has_room_for_records(&self) -> bool {
+        self.ahead.records < AHEAD_RECORDS_MAX
+    }
+
+    /// Reads while there is room, and gives back what is left.
+    fn read_partition(
+        &mut self,
+        mut acquired: AcquiredPartition,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<Option<AcquiredPartition>> {
         let source = SourcePartition { topic_id: acquired.topic_id, partition: acquired.partition };
         let topic_number = self.rows.topic_number(acquired.topic_id).ok_or_else(|| {
             // A topic that was deleted and created again while the job ran is another topic.
@@ -118,41 +182,25 @@ impl Reader {
                 ),
             )
         })?;
-        // Written out only when there is an error: this runs for every record.
-        let at = |what: &'static str, batch: &RawBatch| {
-            let base_offset = batch.header.base_offset;
-            std::fmt::from_fn(move |f| {
-                write!(f, "{what} of {}/{} at offset {base_offset}", acquired.topic, acquired.partition)
-            })
-        };
+        let place = Place { source, topic_number };
         let mut cursor = AcquiredCursor::new(&acquired.acquired);
+        let mut passed_count = 0;
         for batch in &acquired.batches {
-            if !batch.header.is_control() {
-                let records = batch.records().map_err(wire_error(at("batch", batch)))?;
-                self.rows.add_block(records.payload());
-                for record in &records {
-                    let record = record.map_err(wire_error(at("record", batch)))?;
-                    let Some(delivery_count) = cursor.pass_to(Offset(record.offset)) else { continue };
-                    let treatment = self.delivery_limit.treatment(delivery_count);
-                    if treatment != self.treatment || treatment == Treatment::Alone {
-                        self.take_decided(source, &mut cursor);
-                        self.cut(chunks)?;
-                        self.rows.add_block(records.payload());
-                        self.treatment = treatment;
-                    }
-                    self.read_record(source, (topic_number, delivery_count), &record, &mut cursor)
-                        .map_err(|refused| refused.within(&acquired.topic))?;
-                    if self.rows.row_count() >= self.rows_max || self.byte_count >= CHUNK_BYTES_MAX {
-                        self.take_decided(source, &mut cursor);
-                        self.cut(chunks)?;
-                        self.rows.add_block(records.payload());
-                    }
-                }
+            if !self.has_room() {
+                break;
             }
-            cursor.pass_batch_end(Offset(batch.header.last_offset()));
+            let last = Offset(batch.header.last_offset());
+            // What is not ours stays compressed.
+            let is_needed = !batch.header.is_control() && cursor.needs_batch(last);
+            if is_needed && !self.read_batch(place, &acquired, batch, &mut cursor, chunks)? {
+                break;
+            }
+            cursor.pass_batch_end(last);
+            passed_count += 1;
         }
         self.take_decided(source, &mut cursor);
-        if let Some(offset) = cursor.uncovered() {
+        let Some(offset) = cursor.uncovered() else { return Ok(None) };
+        if passed_count == acquired.batches.len() {
             let (topic, partition) = (&acquired.topic, acquired.partition);
             return Err(Error::new(
                 ErrorKind::Abort,
@@ -161,6 +209,105 @@ impl Reader {
                 ),
             ));
         }
+        acquired.acquired = cursor.rest();
+        acquired.batches.drain(..passed_count);
+        Ok(Some(acquired))
+    }
+
+    /// Reads what is ours of a batch; false when it has more records than there is room for, which come when it is read again.
+    fn read_batch(
+        &mut self,
+        place: Place,
+        acquired: &AcquiredPartition,
+        batch: &RawBatch,
+        cursor: &mut AcquiredCursor<'_>,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<bool> {
+        // Written out only when there is an error: this runs for every record.
+        let at = |what: &'static str| {
+            let base_offset = batch.header.base_offset;
+            std::fmt::from_fn(move |f| {
+                write!(f, "{what} of {}/{} at offset {base_offset}", acquired.topic, acquired.partition)
+            })
+        };
+        let records = batch.records_within(self.batch_bytes_max).map_err(wire_error(at("batch")))?;
+        let Some(records) = records else { return self.withhold(place, acquired, batch, cursor, chunks) };
+        self.ahead.bytes += records.payload().len() as u64;
+        self.rows.add_block(records.payload());
+        for record in &records {
+            let record = record.map_err(wire_error(at("record")))?;
+            self.take_record(place, records.payload(), &record, cursor, chunks)
+                .map_err(|refused| refused.within(&acquired.topic))?;
+            if !self.has_room_for_records() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Decides on the offsets of a batch that cannot be held decompressed: each is a record that is too large. As
+    /// [`Reader::read_batch`].
+    #[cold]
+    fn withhold(
+        &mut self,
+        place: Place,
+        acquired: &AcquiredPartition,
+        batch: &RawBatch,
+        cursor: &mut AcquiredCursor<'_>,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<bool> {
+        let (first, last) = (batch.header.base_offset, Offset(batch.header.last_offset()));
+        let (topic, partition) = (&acquired.topic, acquired.partition);
+        let reason = format!(
+            "the batch of {topic}/{partition}, offsets {first} to {last}, decompresses to more than {} bytes, so none of its records is \
+             processed",
+            self.batch_bytes_max
+        );
+        tracing::warn!(%topic, %partition, first, %last, bytes = batch.bytes.len(), reason, "batch withheld");
+        // As far as it was decompressed to find that out.
+        self.ahead.bytes += self.batch_bytes_max as u64;
+        self.withheld = Some(reason);
+        let mut is_whole = true;
+        while is_whole && let Some(offset) = cursor.uncovered().filter(|offset| *offset <= last) {
+            let record = RecordView {
+                offset: offset.0,
+                timestamp: batch.header.max_timestamp,
+                key: None,
+                value: None,
+                headers: HeadersView::EMPTY,
+            };
+            self.take_record(place, &Bytes::new(), &record, cursor, chunks)
+                .map_err(|refused| refused.within(topic))?;
+            is_whole = self.has_room_for_records();
+        }
+        self.withheld = None;
+        Ok(is_whole)
+    }
+
+    /// Passes to a record of `block`, and reads it if it is ours.
+    #[inline]
+    fn take_record(
+        &mut self,
+        place: Place,
+        block: &Bytes,
+        record: &RecordView<'_>,
+        cursor: &mut AcquiredCursor<'_>,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<()> {
+        let Some(delivery_count) = cursor.pass_to(Offset(record.offset)) else { return Ok(()) };
+        let treatment = self.delivery_limit.treatment(delivery_count);
+        if treatment != self.treatment || treatment == Treatment::Alone {
+            self.take_decided(place.source, cursor);
+            self.cut(chunks)?;
+            self.rows.add_block(block);
+            self.treatment = treatment;
+        }
+        self.read_record(place, delivery_count, record, cursor)?;
+        if self.rows.row_count() >= self.rows_max || self.byte_count >= CHUNK_BYTES_MAX {
+            self.take_decided(place.source, cursor);
+            self.cut(chunks)?;
+            self.rows.add_block(block);
+        }
         Ok(())
     }
 
@@ -168,8 +315,8 @@ impl Reader {
     #[inline]
     fn read_record(
         &mut self,
-        source: SourcePartition,
-        (topic_number, delivery_count): (i16, i16),
+        Place { source, topic_number }: Place,
+        delivery_count: i16,
         record: &RecordView<'_>,
         cursor: &mut AcquiredCursor<'_>,
     ) -> Result<()> {
@@ -195,10 +342,13 @@ impl Reader {
         let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len) as u64;
         let byte_count = length(record.key) + length(record.value) + length(headers);
         let decision = match (self.treatment, self.delivery_limit.policy()) {
-            (Treatment::Usual | Treatment::Alone, _) if byte_count > self.record_bytes_max => {
+            (Treatment::Usual | Treatment::Alone, _)
+                if byte_count > self.record_bytes_max || self.withheld.is_some() =>
+            {
                 let kind = RejectKind::TooLarge;
-                let reason =
-                    format!("it has {byte_count} bytes, at most {} are processed", self.record_bytes_max);
+                let reason = self.withheld.clone().unwrap_or_else(|| {
+                    format!("it has {byte_count} bytes, at most {} are processed", self.record_bytes_max)
+                });
                 self.rows.push_rejected(topic_number, &coordinates, &bytes, (kind, reason));
                 self.plan.decision(kind)
             }
@@ -260,6 +410,7 @@ impl Reader {
                 Err(bug("rows without a decision on their offsets"))
             };
         }
+        self.ahead.records += self.record_count;
         chunks.push_back(Chunk {
             treatment: self.treatment,
             rows,

@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use bytes::Bytes;
 use sharestream_base::ids::{PartitionIndex, TopicId};
-use sharestream_client::AcquiredRange;
+use sharestream_client::{AcquiredRange, ShareRecords};
 use sharestream_core::coordinates;
 use sharestream_wire::records::control::{self, ControlMarker, MarkerMeta};
 use sharestream_wire::records::{BatchBuilder, BatchMeta, split};
@@ -33,6 +33,16 @@ fn reader(rows_max: usize) -> Reader {
         DeliveryLimit::new(5, 2, BadRecords::DeadLetter),
         plan(BadRecords::DeadLetter),
     )
+}
+
+/// Reads everything, in the order in which it came.
+fn read(reader: &mut Reader, records: ShareRecords, chunks: &mut VecDeque<Chunk>) -> Result<()> {
+    let mut unread = Unread::default();
+    records.partitions.into_iter().rev().for_each(|acquired| unread.push_front(acquired));
+    while !unread.is_empty() {
+        reader.read_on(&mut unread, chunks)?;
+    }
+    Ok(())
 }
 
 /// A batch of these values at `base_offset`.
@@ -94,7 +104,7 @@ fn only_acquired_records_are_handed_on_and_every_acquired_offset_is_decided() {
     );
     let mut chunks = VecDeque::new();
     let mut reader = reader(100);
-    reader.read(&records, &mut chunks).unwrap();
+    read(&mut reader, records, &mut chunks).unwrap();
     assert_eq!(reader.given_up_count(), 0, "a record that does not decode is not given up");
     let chunk = chunks.pop_front().unwrap();
     assert!(chunks.is_empty());
@@ -116,7 +126,7 @@ fn a_full_chunk_is_cut_inside_a_batch() {
     let values: Vec<String> = (0..10).map(|n| n.to_string()).collect();
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let mut chunks = VecDeque::new();
-    reader(4).read(&polled(&[batch(0, &values)], &[(0, 9, 1)]), &mut chunks).unwrap();
+    read(&mut reader(4), polled(&[batch(0, &values)], &[(0, 9, 1)]), &mut chunks).unwrap();
     let all: Vec<_> = chunks.iter().map(|chunk| offsets(&chunk.rows)).collect();
     assert_eq!(all, [vec![0, 1, 2, 3], vec![4, 5, 6, 7], vec![8, 9]]);
     for chunk in &chunks {
@@ -134,7 +144,7 @@ fn a_full_chunk_is_cut_inside_a_batch() {
 #[test]
 fn an_answer_of_nothing_but_gaps_still_decides() {
     let mut chunks = VecDeque::new();
-    reader(4).read(&polled(&[marker(5)], &[(5, 5, 1)]), &mut chunks).unwrap();
+    read(&mut reader(4), polled(&[marker(5)], &[(5, 5, 1)]), &mut chunks).unwrap();
     let chunk = chunks.pop_front().unwrap();
     assert!(chunk.rows.is_none() && chunk.rejected.is_none());
     assert_eq!(decided(&chunk), [(5, 5, Decision::Gap)]);
@@ -143,7 +153,8 @@ fn an_answer_of_nothing_but_gaps_still_decides() {
 
 #[test]
 fn acquired_offsets_whose_batch_was_cut_off_are_no_gaps() {
-    let error = reader(4).read(&polled(&[batch(0, &["0"])], &[(0, 3, 1)]), &mut VecDeque::new()).unwrap_err();
+    let error =
+        read(&mut reader(4), polled(&[batch(0, &["0"])], &[(0, 3, 1)]), &mut VecDeque::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Abort);
     assert!(error.to_string().contains("t/3: offset 1 was acquired"), "{error}");
 }
@@ -156,7 +167,7 @@ fn records_near_their_limit_are_in_chunks_of_their_own_and_those_given_up_are_no
     let records = polled(&[batch(0, &values), marker(9)], &[(0, 1, 1), (2, 3, 3), (4, 6, 4), (7, 9, 2)]);
     let mut chunks = VecDeque::new();
     let mut reader = reader(100);
-    reader.read(&records, &mut chunks).unwrap();
+    read(&mut reader, records, &mut chunks).unwrap();
     assert_eq!(reader.given_up_count(), 3);
     let read: Vec<_> = chunks
         .iter()
@@ -182,7 +193,7 @@ fn what_becomes_of_a_record_that_was_delivered_too_often_is_the_users_choice() {
         let rows = RowsBuilder::new(&format, TopicNames::new([("t", TopicId::default())]));
         let mut reader = Reader::new(rows, 10, DeliveryLimit::new(5, 2, policy), plan(policy));
         let mut chunks = VecDeque::new();
-        let result = reader.read(&polled(&[batch(0, &["0"])], &[(0, 0, 4)]), &mut chunks);
+        let result = super::tests::read(&mut reader, polled(&[batch(0, &["0"])], &[(0, 0, 4)]), &mut chunks);
         result.map(|()| chunks.pop_front().unwrap())
     };
     let dropped = read(BadRecords::Reject).unwrap();
@@ -202,7 +213,7 @@ fn a_record_of_too_many_bytes_is_rejected_without_being_decoded() {
     // The key has 31 bytes.
     let records = polled(&[batch(0, &["1", "123456789012", "2"])], &[(0, 2, 1)]);
     let mut chunks = VecDeque::new();
-    reader(100).with_record_bytes_max(42).read(&records, &mut chunks).unwrap();
+    read(&mut reader(100).with_record_bytes_max(42), records, &mut chunks).unwrap();
     let chunk = chunks.pop_front().unwrap();
     assert_eq!((offsets(&chunk.rows), offsets(&chunk.rejected)), (vec![0, 2], vec![1]));
     let rejected = chunk.rejected.unwrap();
@@ -234,7 +245,7 @@ fn a_row_of_a_copy_is_as_its_record_was_and_the_copy_is_decided() {
     let bytes = builder.build(&BatchMeta { base_offset: 20, ..BatchMeta::default() }).unwrap();
     let mut chunks = VecDeque::new();
     let mut reader = reader(100).with_parking(Some((TopicId::default(), Arc::from("t"))));
-    reader.read(&polled(&[bytes], &[(20, 22, 1)]), &mut chunks).unwrap();
+    read(&mut reader, polled(&[bytes], &[(20, 22, 1)]), &mut chunks).unwrap();
     let chunk = chunks.pop_front().unwrap();
     assert_eq!(decided(&chunk), [(20, 21, Decision::Accept), (22, 22, Decision::Reject)]);
     let (rows, rejected) = (chunk.rows.unwrap(), chunk.rejected.unwrap());

@@ -22,6 +22,7 @@ use super::ledger::LedgerFilter;
 use super::locks::Locks;
 use super::near_limit::{NearLimit, NearLimitConfig};
 use super::reader::{Chunk, Reader};
+use super::unread::Unread;
 use super::window::LockWindow;
 use crate::attempt::{Attempt, Fetching};
 use crate::error::client_error;
@@ -32,15 +33,17 @@ use crate::{Error, Result};
 /// Acquires, decodes, hands on, and reports at each barrier what became of every offset.
 ///
 /// ```text
-/// poll --> (decided already: acknowledged) --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported --committed(n)--> done
-///                          \--stop_acquiring()--> released                                 deferred(n): kept for a later epoch
+/// poll --> (decided already: acknowledged) --> unread --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported --committed(n)--> done
+///                                                \--stop_acquiring()--> released                        deferred(n): kept for a later epoch
 /// ```
 /// Locks are held, and renewed where the job takes long, from the poll on to the commit.
 pub(super) struct ShareSource {
     /// `None` once closed.
     pub(super) consumer: Option<ShareConsumer>,
-    reader: Reader,
+    pub(super) reader: Reader,
     topics: Vec<Arc<TopicInfo>>,
+    /// Polled and looked through, and not read yet.
+    pub(super) unread: Unread,
     /// Decoded and not yet handed on.
     pub(super) ready: VecDeque<Chunk>,
     pub(super) epoch: OpenEpoch,
@@ -125,6 +128,7 @@ impl ShareSource {
             consumer: Some(consumer),
             reader,
             topics,
+            unread: Unread::default(),
             ready: VecDeque::new(),
             epoch: OpenEpoch::default(),
             handed: Handed::default(),
@@ -210,6 +214,19 @@ impl ShareSource {
             }
         }
         Ok(())
+    }
+
+    /// Decompresses and decodes what comes next of what was polled, no more than a part of it; `None` when there is nothing.
+    fn read_on(&mut self) -> Result<Option<SourceEvent>> {
+        while self.ready.is_empty() && !self.unread.is_empty() {
+            self.reader.read_on(&mut self.unread, &mut self.ready)?;
+        }
+        self.sort_ready();
+        if self.waits() {
+            // What was polled comes after a barrier, or a commit: for now there is no more. The next call waits.
+            return Ok(Some(SourceEvent::Idle));
+        }
+        self.ready.pop_front().map(|chunk| self.hand_on(chunk)).transpose()
     }
 
     pub(super) fn consumer(&mut self) -> Result<&mut ShareConsumer> {
@@ -318,22 +335,17 @@ impl Source for ShareSource {
         if let Some(chunk) = self.ready.pop_front() {
             return self.hand_on(chunk);
         }
+        if let Some(event) = self.read_on()? {
+            return Ok(event);
+        }
         if !self.is_polling {
             return Ok(SourceEvent::Idle);
         }
         let records = self.poll().await?;
-        // No wait from here on: what was polled is in `ready` or handed on before anyone can drop this call.
+        // No wait from here on: what was polled is in `unread`, in `ready` or handed on before anyone can drop this call.
         self.check_locks()?;
-        self.reader.read(&records, &mut self.ready)?;
-        self.sort_ready();
-        if self.waits() {
-            // What was polled comes after a barrier, or a commit: for now there is no more. The next call waits.
-            return Ok(SourceEvent::Idle);
-        }
-        match self.ready.pop_front() {
-            Some(chunk) => self.hand_on(chunk),
-            None => Ok(SourceEvent::Idle),
-        }
+        self.unread.add(records, self.reader.delivery_limit());
+        Ok(self.read_on()?.unwrap_or(SourceEvent::Idle))
     }
 
     fn maintain_at(&self) -> Option<Instant> {
@@ -367,7 +379,7 @@ impl Source for ShareSource {
         let dropped = self.ledger.as_ref().map(LedgerFilter::dropped).unwrap_or_default();
         // What was polled together is handed on at once: a barrier in between would leave the rest, whose locks run
         // already, to another commit.
-        let window_fill = if self.ready.is_empty() { self.window.fill() } else { 0.0 };
+        let window_fill = if self.has_rest() { 0.0 } else { self.window.fill() };
         InFlight {
             record_count: self.epoch.record_count,
             byte_count: self.epoch.byte_count,
@@ -476,18 +488,15 @@ impl Source for ShareSource {
             self.polled = Some(records);
             self.look_through().await?;
             let records = self.polled.take().unwrap_or_default();
-            self.reader.read(&records, &mut self.ready)?;
+            self.unread.add(records, self.reader.delivery_limit());
         }
-        let given_back = self.take_releasable();
         let mut ranges: Vec<(SourcePartition, OffsetRange)> = Vec::new();
-        for (partition, range) in given_back.iter().flat_map(|chunk| &chunk.decided) {
+        for (partition, range) in self.take_releasable() {
             match ranges.last_mut() {
-                Some((same, last)) if same == partition && last.last.next() == range.first => {
+                Some((same, last)) if *same == partition && last.last.next() == range.first => {
                     last.last = range.last
                 }
-                Some(_) | None => {
-                    ranges.push((*partition, OffsetRange { first: range.first, last: range.last }));
-                }
+                Some(_) | None => ranges.push((partition, range)),
             }
         }
         for (partition, range) in ranges {
@@ -504,7 +513,7 @@ impl Source for ShareSource {
     }
 
     fn has_rest(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.unread.is_empty()
     }
 
     async fn keep(&mut self) -> Result<bool> {

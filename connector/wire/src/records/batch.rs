@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::compression::{self, Compression};
+use super::compression::{self, Compression, DECOMPRESSED_BYTES_MAX};
 use super::decode::Records;
 use crate::WireError;
 
@@ -196,11 +196,22 @@ impl RawBatch {
     }
 
     /// The records section, decompressed; a slice of the batch when it is not compressed.
-    /// Errors: `Corrupt`, `InvalidInput` (unknown codec).
+    /// Errors: `Corrupt` (also when it is more than [`DECOMPRESSED_BYTES_MAX`]), `InvalidInput` (unknown codec).
     pub fn payload(&self) -> Result<Bytes, WireError> {
+        self.payload_within(DECOMPRESSED_BYTES_MAX)?.ok_or_else(|| {
+            WireError::corrupt(format!(
+                "the batch at offset {} decompresses to more than {DECOMPRESSED_BYTES_MAX} bytes",
+                self.header.base_offset
+            ))
+        })
+    }
+
+    /// As [`RawBatch::payload`]; `None` when it decompresses to more than `bytes_max`, of which no more than that is ever held.
+    /// What is not compressed is held already, and has no bound here. Errors: `Corrupt`, `InvalidInput` (unknown codec).
+    pub fn payload_within(&self, bytes_max: usize) -> Result<Option<Bytes>, WireError> {
         let section = self.bytes.slice(BATCH_HEADER_BYTES..);
         let compression = self.header.compression()?;
-        compression::decompress(compression, section).map_err(|error| {
+        compression::decompress(compression, section, bytes_max).map_err(|error| {
             WireError::new(
                 error.kind(),
                 format!("decompressing the {compression} batch at offset {}", self.header.base_offset),
@@ -212,6 +223,11 @@ impl RawBatch {
     /// The records, to iterate over. Does not compare the CRC. Errors: as [`RawBatch::payload`].
     pub fn records(&self) -> Result<Records, WireError> {
         Records::new(self.header, self.payload()?)
+    }
+
+    /// As [`RawBatch::records`]; `None` as [`RawBatch::payload_within`] says.
+    pub fn records_within(&self, bytes_max: usize) -> Result<Option<Records>, WireError> {
+        self.payload_within(bytes_max)?.map(|payload| Records::new(self.header, payload)).transpose()
     }
 }
 

@@ -80,21 +80,26 @@ impl std::str::FromStr for Compression {
     }
 }
 
-/// The decompressed section; the section itself when it is not compressed. Errors: `Corrupt`.
-pub(super) fn decompress(compression: Compression, section: Bytes) -> Result<Bytes, WireError> {
+/// The decompressed section; the section itself when it is not compressed. `None`: it is more than `bytes_max`, of which no more
+/// than that was held. Errors: `Corrupt`.
+pub(super) fn decompress(
+    compression: Compression,
+    section: Bytes,
+    bytes_max: usize,
+) -> Result<Option<Bytes>, WireError> {
     let decompressed = match compression {
-        Compression::None => return Ok(section),
-        Compression::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(&section[..])),
-        Compression::Snappy => return snappy::decompress(&section).map(Bytes::from),
+        Compression::None => return Ok(Some(section)),
+        Compression::Gzip => read_bounded(flate2::read::MultiGzDecoder::new(&section[..]), bytes_max),
+        Compression::Snappy => return Ok(snappy::decompress(&section, bytes_max)?.map(Bytes::from)),
         Compression::Lz4 if !section.is_empty() && !section.starts_with(&LZ4_MAGIC) => {
             return Err(WireError::corrupt("lz4 data does not begin as a frame"));
         }
-        Compression::Lz4 => read_bounded(lz4_flex::frame::FrameDecoder::new(&section[..])),
-        Compression::Zstd => zstd_decoder(&section).and_then(read_bounded),
+        Compression::Lz4 => read_bounded(lz4_flex::frame::FrameDecoder::new(&section[..]), bytes_max),
+        Compression::Zstd => zstd_decoder(&section).and_then(|decoder| read_bounded(decoder, bytes_max)),
     };
     match decompressed {
-        Ok(bytes) if bytes.len() > DECOMPRESSED_BYTES_MAX => Err(too_long()),
-        Ok(bytes) => Ok(Bytes::from(bytes)),
+        Ok(bytes) if bytes.len() > bytes_max => Ok(None),
+        Ok(bytes) => Ok(Some(Bytes::from(bytes))),
         Err(error) => Err(WireError::corrupt(format!("{compression} data is damaged")).with_source(error)),
     }
 }
@@ -124,14 +129,10 @@ pub(super) fn compress(compression: Compression, section: &[u8], out: &mut Vec<u
     })
 }
 
-fn too_long() -> WireError {
-    WireError::corrupt(format!("records decompress to more than {DECOMPRESSED_BYTES_MAX} bytes"))
-}
-
 /// All that the decoder yields, or one byte more than is allowed.
-fn read_bounded(decoder: impl Read) -> io::Result<Vec<u8>> {
+fn read_bounded(decoder: impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    decoder.take(DECOMPRESSED_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    decoder.take((bytes_max as u64).saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -5,7 +5,6 @@
 //! ```
 //! Clients on librdkafka write one raw block without a frame; both are read, the framing is written.
 
-use super::compression::DECOMPRESSED_BYTES_MAX;
 use crate::WireError;
 
 const MAGIC: &[u8; 8] = b"\x82SNAPPY\0";
@@ -35,39 +34,40 @@ pub(super) fn compress(section: &[u8], out: &mut Vec<u8>) -> Result<(), WireErro
     Ok(())
 }
 
-pub(super) fn decompress(section: &[u8]) -> Result<Vec<u8>, WireError> {
+/// `None`: it is more than `bytes_max`.
+pub(super) fn decompress(section: &[u8], bytes_max: usize) -> Result<Option<Vec<u8>>, WireError> {
     let mut out = Vec::new();
     if !section.starts_with(MAGIC) {
-        append_block(section, &mut out)?;
-        return Ok(out);
+        return Ok(append_block(section, &mut out, bytes_max)?.then_some(out));
     }
     let mut rest = section.get(HEADER_BYTES..).ok_or_else(damaged)?;
     while !rest.is_empty() {
         let (length, after) = rest.split_first_chunk::<4>().ok_or_else(damaged)?;
         let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| damaged())?;
         let (block, after) = after.split_at_checked(length).ok_or_else(damaged)?;
-        append_block(block, &mut out)?;
+        if !append_block(block, &mut out, bytes_max)? {
+            return Ok(None);
+        }
         rest = after;
     }
-    Ok(out)
+    Ok(Some(out))
 }
 
-fn append_block(block: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
+/// False, and nothing done, when that would be more than `bytes_max`.
+fn append_block(block: &[u8], out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, WireError> {
     let wrap = |error| damaged().with_source(error);
     let bytes = snap::raw::decompress_len(block).map_err(wrap)?;
     if bytes > block.len().saturating_mul(EXPANSION_MAX) {
         return Err(damaged());
     }
     let at = out.len();
-    if at + bytes > DECOMPRESSED_BYTES_MAX {
-        return Err(WireError::corrupt(format!(
-            "records decompress to more than {DECOMPRESSED_BYTES_MAX} bytes"
-        )));
+    if at + bytes > bytes_max {
+        return Ok(false);
     }
     out.resize(at + bytes, 0);
     let written = snap::raw::Decoder::new().decompress(block, &mut out[at..]).map_err(wrap)?;
     out.truncate(at + written);
-    Ok(())
+    Ok(true)
 }
 
 fn damaged() -> WireError {
@@ -77,6 +77,10 @@ fn damaged() -> WireError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn decompress(section: &[u8]) -> Result<Vec<u8>, WireError> {
+        super::decompress(section, 8 << 20).map(|bytes| bytes.expect("it is within the bound"))
+    }
 
     #[test]
     fn framed_and_raw_blocks_are_read() {
