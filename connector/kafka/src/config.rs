@@ -8,6 +8,7 @@ use sharestream_base::HostPort;
 use sharestream_client::SecuritySettings;
 use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
+use sharestream_wire::records::DECOMPRESSED_BYTES_MAX;
 
 use crate::formats::{Format, OutputFormat};
 use crate::group::{ISOLATION_LEVEL, READ_COMMITTED};
@@ -94,6 +95,12 @@ pub struct KafkaJobConfig {
     /// Key, value and headers of a source record together, decompressed; a larger one is not decoded, but handled by
     /// `too_large_policy`. Default 32 MiB, at least 1 KiB. Since 0.2.
     pub record_bytes_max: usize,
+    /// What is decompressed at a time of the batches that a source subtask has polled, in whole batches; the rest stays as it came
+    /// until that is handed on. Default 8 MiB, at least 1 KiB. Since 0.2.
+    pub decompressed_bytes_max: usize,
+    /// What one batch may decompress to; each record of a larger one is handled by `too_large_policy`, without its bytes. Default
+    /// 100 MiB, 1 KiB to 100 MiB. Since 0.2.
+    pub decompressed_batch_bytes_max: usize,
     /// Keeps the outcome record of every transaction for ever, for tools that look at the whole history; the topic then
     /// grows without bound. Only ledger mode removes records. Default false. Since 0.2.
     pub outcome_history: bool,
@@ -233,6 +240,8 @@ impl Default for KafkaJobConfig {
             delivery_limit_policy: None,
             too_large_policy: None,
             record_bytes_max: 32 << 20,
+            decompressed_bytes_max: 8 << 20,
+            decompressed_batch_bytes_max: DECOMPRESSED_BYTES_MAX,
             outcome_history: false,
             stage_separately: false,
         }
@@ -392,6 +401,11 @@ impl KafkaJobConfig {
         at_least("batch-rows-max", self.batch_rows_max >= 1, "must be at least 1");
         at_least("fetch-bytes-max", self.fetch_bytes_max >= 1 << 10, "must be at least 1024");
         at_least("record-bytes-max", self.record_bytes_max >= 1 << 10, "must be at least 1024");
+        at_least("decompressed-bytes-max", self.decompressed_bytes_max >= 1 << 10, "must be at least 1024");
+        let batch_bytes = 1 << 10..=DECOMPRESSED_BYTES_MAX;
+        at_least("decompressed-batch-bytes-max", batch_bytes.contains(&self.decompressed_batch_bytes_max), {
+            "must be 1024 to 104857600"
+        });
         at_least("sink.batch-bytes-max", (1 << 10..=1_000_000).contains(&self.sink.batch_bytes_max), {
             "must be 1024 to 1000000"
         });
@@ -582,6 +596,17 @@ mod tests {
         (config.too_large_policy, config.record_bytes_max) = (Some(Reject), 1_023);
         assert_eq!(config.policy(RejectKind::TooLarge), Reject);
         assert_eq!(config.validate().len(), 1, "record-bytes-max");
+        for (ahead, batch, fields) in [
+            (1_024, 1_024, &[][..]),
+            (1_023, DECOMPRESSED_BYTES_MAX, &["decompressed-bytes-max"]),
+            (1_024, 1_023, &["decompressed-batch-bytes-max"]),
+            (1_024, DECOMPRESSED_BYTES_MAX + 1, &["decompressed-batch-bytes-max"]),
+        ] {
+            let mut config = valid();
+            (config.decompressed_bytes_max, config.decompressed_batch_bytes_max) = (ahead, batch);
+            let found: Vec<_> = config.validate().into_iter().map(|fault| fault.field).collect();
+            assert_eq!(found, fields);
+        }
         let written: BadRecords = serde_json::from_str("\"drop\"").unwrap();
         assert_eq!(written, Reject, "the name that it had before");
     }

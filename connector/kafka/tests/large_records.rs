@@ -11,6 +11,7 @@ use sharestream_core::JobBuilder;
 use sharestream_core::commit::AckMode;
 use sharestream_kafka::formats::{Format, OutputFormat};
 use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig, SinkConfig, provenance};
+use sharestream_wire::records::Compression;
 
 /// What the output topic takes, and one of the topics of dead letters.
 const TOPIC_BYTES_MAX: usize = 2_000;
@@ -20,6 +21,10 @@ const SIZES: [usize; 4] = [100, 1_500, 5_000, 10_000];
 const ROUNDS: usize = 25;
 
 fn world() -> World {
+    world_of(Compression::None)
+}
+
+fn world_of(compression: Compression) -> World {
     let mut world = World::with_records(0);
     world.mode = AckModeChoice::Transactional;
     let small = |name: &str| {
@@ -32,7 +37,9 @@ fn world() -> World {
         for name in ["small-output", "small-dead"] {
             world.client().admin().create_topic(small(name)).await.unwrap();
         }
-        let mut producer = Producer::connect(world.client(), WriterConfig::default()).await.unwrap();
+        let mut writer = WriterConfig::default();
+        writer.compression = compression;
+        let mut producer = Producer::connect(world.client(), writer).await.unwrap();
         for round in 0..ROUNDS {
             for size in SIZES {
                 let (key, value) = (format!("{round}"), "x".repeat(size));
@@ -51,6 +58,8 @@ fn config(world: &World, dead: Option<&str>) -> KafkaJobConfig {
     config.sink = SinkConfig::to_topic("small-output").with_format(OutputFormat::Raw);
     config.dead_letter_topic = dead.map(str::to_owned);
     config.record_bytes_max = RECORD_BYTES_MAX;
+    // A batch at a time.
+    config.decompressed_bytes_max = 1_024;
     config
 }
 
@@ -122,5 +131,21 @@ fn what_is_too_large_is_dropped_or_ends_the_job_where_that_was_chosen() {
     config.too_large_policy = Some(BadRecords::Reject);
     let status = run(&world, config);
     assert_eq!((status.rejected.too_large, status.dead_letters), (2 * ROUNDS as u64, 0), "{status:?}");
+    world.shut_down();
+}
+
+#[test]
+fn a_batch_that_cannot_be_held_decompressed_costs_its_own_records_and_nothing_else() {
+    let world = world_of(Compression::Zstd);
+    let mut config = config(&world, Some("dead"));
+    config.decompressed_batch_bytes_max = 1_024;
+    let status = run(&world, config);
+    let all = (SIZES.len() * ROUNDS) as u64;
+    // A record of 100 bytes that was sent alone fits.
+    assert_eq!((status.attempts, status.rows_out + status.dead_letters), (1, all), "{status:?}");
+    assert!(status.rejected.too_large >= 3 * ROUNDS as u64, "{status:?}");
+    let letters = world.committed("dead");
+    assert_eq!(lengths(&letters), BTreeMap::from([(0, status.dead_letters as usize)]), "without their bytes");
+    assert_eq!(world.check_outcomes(AckMode::Transactional), Findings { lost: 0, doubled: 0 });
     world.shut_down();
 }

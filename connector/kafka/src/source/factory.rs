@@ -104,7 +104,11 @@ impl SourceFactory for ShareSourceFactory {
         let parking = self.parking.as_ref().map(|topic| (topic.topic_id, topic.name.clone()));
         let reader = Reader::new(rows, self.config.batch_rows_max, delivery_limit, plan)
             .with_parking(parking)
-            .with_record_bytes_max(self.config.record_bytes_max);
+            .with_record_bytes_max(self.config.record_bytes_max)
+            .with_decompressed_bytes_max(
+                self.config.decompressed_bytes_max,
+                self.config.decompressed_batch_bytes_max,
+            );
         let decided = self.attempt.decided();
         let ledger = match self.tail.is_started() {
             true => Some(LedgerFilter::new(self.tail.clone())),

@@ -9,7 +9,7 @@ use sharestream_base::ids::{PartitionIndex, TopicId};
 use sharestream_client::{AcquiredRange, ShareRecords};
 use sharestream_core::coordinates;
 use sharestream_wire::records::control::{self, ControlMarker, MarkerMeta};
-use sharestream_wire::records::{BatchBuilder, BatchMeta, split};
+use sharestream_wire::records::{BatchBuilder, BatchMeta, Compression, split};
 
 use super::*;
 use crate::config::KafkaJobConfig;
@@ -263,4 +263,143 @@ fn a_row_of_a_copy_is_as_its_record_was_and_the_copy_is_decided() {
     assert_eq!(hidden.parked_copy(1).unwrap(), None);
     let hidden = coordinates::Coordinates::behind(&rejected, 0).unwrap();
     assert_eq!((hidden.offsets.value(0), hidden.source(0).unwrap().1), (40, Offset(22)));
+}
+
+const MIB: usize = 1 << 20;
+
+/// Batches of one record of 1 MB each. They are all made of the first, so that a test does not compress them one by one.
+fn large_batches(count: i64, compression: Compression) -> Vec<Bytes> {
+    let mut builder = BatchBuilder::new();
+    builder.append(7, None, Some(&vec![b'x'; 1_000_000]), &[]).unwrap();
+    let first = builder.build(&BatchMeta { compression, ..BatchMeta::default() }).unwrap();
+    let placed = |offset| RawBatch::from_bytes(first.clone()).unwrap().with_base_offset(offset, 0).bytes;
+    (0..count).map(placed).collect()
+}
+
+/// Bytes that the chunks hold in memory: each buffer once.
+fn held(chunks: &VecDeque<Chunk>) -> usize {
+    let batches = chunks.iter().flat_map(|chunk| [&chunk.rows, &chunk.rejected]).flatten();
+    let mut buffers = std::collections::BTreeMap::new();
+    for batch in batches {
+        let values = batch.column_by_name(coordinates::VALUE).unwrap().as_binary_view();
+        buffers.extend(values.data_buffers().iter().map(|buffer| (buffer.as_ptr() as usize, buffer.len())));
+    }
+    buffers.values().sum()
+}
+
+fn raw_reader() -> Reader {
+    let rows = RowsBuilder::new(&Format::Raw, TopicNames::new([("t", TopicId::default())]));
+    let limit = DeliveryLimit::new(5, 2, BadRecords::DeadLetter);
+    Reader::new(rows, 4_096, limit, plan(BadRecords::DeadLetter))
+}
+
+#[test]
+fn what_is_decompressed_at_a_time_is_bounded_and_every_record_comes_once() {
+    const COUNT: i64 = 200;
+    for (compression, fetched_max) in [(Compression::Lz4, 2 * MIB), (Compression::None, 200 * MIB)] {
+        let records = polled(&large_batches(COUNT, compression), &[(0, COUNT - 1, 1)]);
+        let fetched: usize = records.partitions[0].batches.iter().map(|batch| batch.bytes.len()).sum();
+        assert!(fetched < fetched_max, "{compression}: {fetched}");
+        let mut unread = Unread::default();
+        unread.add(records, DeliveryLimit::new(5, 2, BadRecords::DeadLetter));
+        let mut reader = raw_reader().with_decompressed_bytes_max(4 * MIB, DECOMPRESSED_BYTES_MAX);
+        let (mut seen, mut peak) = (Vec::new(), 0);
+        while !unread.is_empty() {
+            let mut chunks = VecDeque::new();
+            reader.read_on(&mut unread, &mut chunks).unwrap();
+            peak = peak.max(held(&chunks));
+            for chunk in &chunks {
+                assert_eq!(decided(chunk).len(), 1, "{:?}", decided(chunk));
+                seen.extend(offsets(&chunk.rows));
+            }
+        }
+        assert_eq!(seen, (0..COUNT).collect::<Vec<_>>(), "{compression}");
+        assert!((4 * MIB..=5 * MIB).contains(&peak), "{compression}: {peak}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_partition_is_read_on_from_where_it_was_left() {
+    use Decision::{Accept, Gap};
+    let batches =
+        [batch(0, &["0", "1"]), batch(4, &["4", "5"]), marker(6), batch(7, &["7"]), batch(8, &["8", "9"])];
+    let records = polled(&batches, &[(0, 4, 1), (6, 9, 2)]);
+    let mut unread = Unread::default();
+    unread.add(records, DeliveryLimit::new(5, 2, BadRecords::DeadLetter));
+    let mut reader = reader(100).with_decompressed_bytes_max(1, DECOMPRESSED_BYTES_MAX);
+    let mut read = Vec::new();
+    while !unread.is_empty() {
+        let mut chunks = VecDeque::new();
+        reader.read_on(&mut unread, &mut chunks).unwrap();
+        read.extend(chunks.iter().map(|chunk| (offsets(&chunk.rows), decided(chunk))));
+    }
+    let expected = [
+        (vec![0, 1], vec![(0, 1, Accept)]),
+        (vec![4], vec![(2, 3, Gap), (4, 4, Accept)]),
+        (vec![7], vec![(6, 6, Gap), (7, 7, Accept)]),
+        (vec![8, 9], vec![(8, 9, Accept)]),
+    ];
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn records_of_a_batch_that_unfolds_beyond_its_bound_are_too_large_each_and_the_others_are_read() {
+    use Decision::{Accept, Reject};
+    let mut builder = BatchBuilder::new();
+    for _ in 0..3 {
+        builder.append(7, None, Some(&vec![b'x'; 50_000]), &[]).unwrap();
+    }
+    for compression in Compression::ALL.into_iter().filter(|codec| *codec != Compression::None) {
+        let meta = BatchMeta { base_offset: 10, compression, ..BatchMeta::default() };
+        let bomb = builder.build(&meta).unwrap();
+        // The first of its records is with somebody else, the last is near its limit, and what comes after it is ours.
+        let records = polled(&[bomb, batch(13, &["13"])], &[(11, 11, 1), (12, 12, 4), (13, 13, 1)]);
+        let mut unread = Unread::default();
+        unread.add(records, DeliveryLimit::new(5, 2, BadRecords::DeadLetter));
+        let mut reader = reader(100).with_decompressed_bytes_max(MIB, 100_000);
+        let mut chunks = VecDeque::new();
+        while !unread.is_empty() {
+            reader.read_on(&mut unread, &mut chunks).unwrap();
+        }
+        let read: Vec<_> = chunks.iter().map(|chunk| (chunk.treatment, decided(chunk))).collect();
+        let expected = [
+            (Treatment::GiveUp, vec![(12, 12, Reject)]),
+            (Treatment::Usual, vec![(11, 11, Reject), (13, 13, Accept)]),
+        ];
+        assert_eq!(read, expected, "{compression}");
+        let (given_up, usual) = (chunks[0].rejected.clone().unwrap(), chunks[1].rejected.clone().unwrap());
+        assert_eq!(coordinates::reject_kinds(&given_up).unwrap(), [RejectKind::DeliveryLimit]);
+        assert_eq!(coordinates::reject_kinds(&usual).unwrap(), [RejectKind::TooLarge]);
+        let errors = coordinates::errors(&usual).unwrap();
+        for part in ["t/3", "offsets 10 to 12", "more than 100000 bytes"] {
+            assert!(errors.value(0).contains(part), "{}", errors.value(0));
+        }
+        assert_eq!(offsets(&chunks[1].rows), [13]);
+    }
+}
+
+#[test]
+fn a_batch_of_very_many_records_is_read_in_parts() {
+    const COUNT: i64 = 70_000;
+    let mut builder = BatchBuilder::new();
+    (0..COUNT).for_each(|_| builder.append(7, None, Some(b"1"), &[]).unwrap());
+    let bytes = builder.build(&BatchMeta::default()).unwrap();
+    for batch_bytes_max in [DECOMPRESSED_BYTES_MAX, 1_000] {
+        let compression = Compression::Lz4;
+        let bytes = match batch_bytes_max {
+            1_000 => builder.build(&BatchMeta { compression, ..BatchMeta::default() }).unwrap(),
+            _ => bytes.clone(),
+        };
+        let mut unread = Unread::default();
+        let limit = DeliveryLimit::new(5, 2, BadRecords::DeadLetter);
+        unread.add(polled(&[bytes], &[(0, COUNT - 1, 1)]), limit);
+        let mut reader = raw_reader().with_decompressed_bytes_max(8 * MIB, batch_bytes_max);
+        let mut counts = Vec::new();
+        while !unread.is_empty() {
+            let mut chunks = VecDeque::new();
+            reader.read_on(&mut unread, &mut chunks).unwrap();
+            counts.push(chunks.iter().map(|chunk| chunk.record_count).sum::<u64>());
+        }
+        assert_eq!(counts, [AHEAD_RECORDS_MAX, COUNT as u64 - AHEAD_RECORDS_MAX], "{batch_bytes_max}");
+    }
 }

@@ -363,3 +363,18 @@ fn data_batch_is_no_marker() {
         .unwrap();
     assert!(control::decode(&batch).is_err(), "a control record of another kind");
 }
+
+#[test]
+fn a_batch_is_decompressed_no_further_than_to_its_bound() {
+    let mut builder = BatchBuilder::new();
+    builder.append(0, None, Some(&vec![7; 100_000]), &[]).unwrap();
+    for compression in Compression::ALL {
+        let bytes = builder.build(&BatchMeta { compression, ..BatchMeta::default() }).unwrap();
+        let batch = RawBatch::from_bytes(bytes).unwrap();
+        let whole = batch.payload().unwrap();
+        assert_eq!(batch.payload_within(whole.len()).unwrap(), Some(whole.clone()), "{compression}");
+        let is_held_already = compression == Compression::None;
+        let within = batch.payload_within(whole.len() - 1).unwrap();
+        assert_eq!(within, is_held_already.then_some(whole), "{compression}");
+    }
+}
