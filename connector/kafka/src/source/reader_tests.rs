@@ -382,7 +382,9 @@ fn records_of_a_batch_that_unfolds_beyond_its_bound_are_too_large_each_and_the_o
 fn a_batch_of_very_many_records_is_read_in_parts() {
     const COUNT: i64 = 70_000;
     let mut builder = BatchBuilder::new();
-    (0..COUNT).for_each(|_| builder.append(7, None, Some(b"1"), &[]).unwrap());
+    for _ in 0..COUNT {
+        builder.append(7, None, Some(b"1"), &[]).unwrap();
+    }
     let bytes = builder.build(&BatchMeta::default()).unwrap();
     for batch_bytes_max in [DECOMPRESSED_BYTES_MAX, 1_000] {
         let compression = Compression::Lz4;
