@@ -1,7 +1,8 @@
 //! What the outcome topic says of a group: outcomes, floors, replay generations.
 
-use super::facts::{Claim, Place, Replay};
-use super::scan::{self, Scan};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use anyhow::Context;
 use sharestream_base::ids::PartitionIndex;
 use sharestream_client::Client;
@@ -11,8 +12,9 @@ use sharestream_kafka::outcome::{
     BegunPartition, FloorRecord, GenerationRecord, GroupGeneration, LogEntry, OutcomeRecord, ReplayGeneration,
 };
 use sharestream_wire::records::RecordView;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use super::facts::{Claim, Place, Replay};
+use super::scan::{self, Scan};
 
 /// A committed outcome record and where it stands.
 pub(super) struct Outcome {

@@ -1,15 +1,14 @@
 //! What the subtasks of a stage own, made when an attempt connects.
 
+use sharestream_checkpoints::{CheckpointStore, Owner};
+
 use super::physical::{Body, Restored};
 use super::stages::{Stage, StageWork};
 use crate::ErrorKind;
 use crate::error::{Error, Result};
 use crate::operator::{KeyedOperatorFactory, StatefulOperatorFactory};
-use crate::sink::SinkFactory;
-use crate::source::SourceFactory;
 use crate::state::{ListWriter, RestoredOperator, StateWriter, restore, restore_list};
 use crate::task::keyed::{AsList, ByKey};
-use sharestream_checkpoints::{CheckpointStore, Owner};
 
 pub(super) async fn body(stage: &Stage, subtask: usize, restored: Restored<'_>) -> Result<Body> {
     match &stage.work {

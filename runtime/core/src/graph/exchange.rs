@@ -1,11 +1,11 @@
 //! Channels between the subtasks of two stages, and the exchange of rows in turn.
 
+use arrow_array::RecordBatch;
+
 use crate::channel::{Bounds, Receiver, channel};
 use crate::error::Result;
 use crate::sink::Router;
-use crate::source::Source;
 use crate::task::output::Output;
-use arrow_array::RecordBatch;
 
 /// One channel from each upstream subtask to each downstream one: the outputs by upstream, the receivers by downstream.
 pub(super) fn all_to_all(

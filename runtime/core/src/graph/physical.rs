@@ -1,7 +1,5 @@
 //! From the graph to tasks and channels.
 
-use super::bodies::body;
-use super::start::Start;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +10,14 @@ use sharestream_base::{Env, Instant, TaskSet, watch};
 use sharestream_checkpoints::{CheckpointStore, Manifest, Owner};
 use tokio::sync::mpsc;
 
+use super::bodies::body;
 use super::logical::JobGraph;
 use super::stages::{Plan, PlannedSource, StageWork, Upstream};
+use super::start::Start;
 use crate::channel::{Bounds, Receiver, Sender, channel};
 use crate::error::Result;
 use crate::kept::KeptSources;
-use crate::operator::{KeyedOperatorFactory, Operator, StatefulOperatorFactory};
+use crate::operator::Operator;
 use crate::remote::{Role, Shape};
 use crate::sink::{Router, Sink, SinkFactory};
 use crate::source::{Source, SourceFactory};

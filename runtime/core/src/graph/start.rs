@@ -1,5 +1,13 @@
 //! Starting the tasks of a graph and the channels between them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::stream::FuturesUnordered;
+use sharestream_base::ids::CheckpointId;
+use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, watch};
+use tokio::sync::mpsc;
+
 use super::exchange::{RoundRobin, all_to_all};
 use super::physical::{Blueprint, Body, Running};
 use super::stages::{Stage, StageWork, Upstream};
@@ -9,9 +17,8 @@ use crate::async_map::{Assembler, Line};
 use crate::channel::{Receiver, channel};
 use crate::error::{Error, Result};
 use crate::kept::KeptSources;
-use crate::operator::{KeyedOperatorFactory, StatefulOperatorFactory};
-use crate::sink::{Router, Sink, SinkFactory};
-use crate::source::{Source, SourceFactory};
+use crate::sink::{Router, Sink};
+use crate::source::Source;
 use crate::state::{KeyEncoder, KeyRouter};
 use crate::task::async_map::AsyncMapTask;
 use crate::task::context::{TaskContext, TaskEvent};
@@ -23,12 +30,6 @@ use crate::task::output::Output;
 use crate::task::sink::SinkTask;
 use crate::task::source::{COMMANDS_MAX, SourceCommand, SourceTask};
 use crate::watermark::{EventTime, EventTimeReader, EventTimesOfEpoch};
-use futures::stream::FuturesUnordered;
-use sharestream_base::ids::CheckpointId;
-use sharestream_base::{CancellationToken, Env, TaskKind, TaskSet, watch};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// Events on their way to the coordinator; full means that the task waits.
 const EVENTS_MAX: usize = 1_024;
