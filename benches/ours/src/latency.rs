@@ -15,7 +15,7 @@ use sharestream_client::{
 use sharestream_kafka::AckModeChoice;
 
 use crate::place::Place;
-use crate::process::Process;
+use crate::process::{Process, Signal};
 use crate::report::{median, milliseconds};
 use crate::worker::WorkerSpec;
 
@@ -54,9 +54,9 @@ pub(crate) struct LatencyArgs {
     /// Acknowledgement mode of the job of --embedded
     #[arg(long, default_value = "transactional", value_parser = crate::mode)]
     mode: AckModeChoice,
-    /// Longest time between two of its checkpoints, milliseconds
-    #[arg(long, default_value = "20", value_parser = milliseconds)]
-    interval: Duration,
+    /// Its latency goal, milliseconds
+    #[arg(long, default_value = "5", value_parser = milliseconds)]
+    goal: Duration,
     /// Records a second
     #[arg(long, default_value_t = 1_000)]
     rate: u64,
@@ -93,12 +93,13 @@ pub(crate) async fn run(env: Env, args: LatencyArgs) -> anyhow::Result<()> {
     place.topic(&input, PARTITIONS).await?;
     place.topic(&output, PARTITIONS).await?;
     let mut spec = WorkerSpec::new(&place.brokers, &name, &input, &output);
-    (spec.mode, spec.interval) = (args.mode, args.interval);
+    // Without a goal of its own, a job takes its interval for it.
+    (spec.mode, spec.interval) = (args.mode, args.goal);
     let mut worker = Process::start(&env, "the job", &spec.arguments()?)?;
     worker.wait_for("started").await?;
     measure(&Scene { env, brokers: place.brokers.clone(), input, output }, &args).await?;
-    let ended = worker.drain().await?;
-    anyhow::ensure!(ended.success(), "the job ended with {ended}");
+    worker.signal(Signal::Term).await?;
+    println!("{}", worker.wait_for("ended").await?);
     place.close().await
 }
 

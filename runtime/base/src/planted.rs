@@ -67,6 +67,9 @@ bugs! {
     /// Source: after a failed attempt the open epoch outlives the rewind: its decisions stay, and its records are not handed
     /// on again. They are acknowledged without effects.
     OpenEpochOutlivesRewind = "open-epoch-outlives-rewind";
+    /// Source: a rewind does not forget what was staged. Records that are committed, or that anybody may have by now, are handed
+    /// on again from memory.
+    RewindKeepsStaged = "rewind-keeps-staged";
     /// Source: a stop gives back records near their delivery limit, too. At the limit that archives them.
     ProtectedReleasedAtStop = "protected-released-at-stop";
     /// Commit: gaps (control records, compaction holes) are decided but not staged. They come back until they are
@@ -150,6 +153,11 @@ bugs! {
     /// Planner: a barrier passes calls although a record may be several rows. The operator sees two rows of one deferred
     /// offset and refuses, so the job ends.
     BarrierPassesAwaitedCalls = "barrier-passes-awaited-calls";
+    /// Three processes: a sink that has not heard of its epoch's transaction writes into the newest that it has heard of. Effects
+    /// commit before their acknowledgements.
+    IdentityNotAwaited = "identity-not-awaited";
+    /// Three processes: the sinks take a broken connection for the end of its rows.
+    BrokenConnectionIsEnd = "broken-connection-is-end";
     /// State: what changed since the barrier before is not written. A restart goes on with older values.
     StateChangesNotWritten = "state-changes-not-written";
     /// State: a start reads the bases and not the deltas behind them. Likewise.

@@ -4,8 +4,10 @@
 //! running the same plan with fewer faults.
 
 mod draw;
+mod kinds;
 mod ledger;
 mod plots;
+mod processes;
 mod scenes;
 
 use std::fmt;
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use sharestream_core::commit::{AckMode, CommitStep};
 
 pub use ledger::LedgerPlan;
+pub use processes::{Part, PartPeer};
 
 /// Everything that a seed decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,6 +137,9 @@ pub struct WorkerPlan {
     pub poll_records: i32,
     /// Acknowledgements of an epoch are staged in several requests.
     pub stage_separately: bool,
+    /// Its coordinator, its sources and its sinks are processes of their own.
+    #[serde(default)]
+    pub in_three_processes: bool,
 }
 
 /// A fault and when it happens.
@@ -307,6 +313,50 @@ pub enum Fault {
         /// How long.
         lasts: Duration,
     },
+    /// The sources or the sinks of a replica in three processes are killed and started again.
+    KillPart {
+        /// Which worker.
+        worker: usize,
+        /// Which of its processes.
+        part: Part,
+        /// Until the next start.
+        down: Duration,
+        /// The machine dies, not only the process.
+        power: bool,
+    },
+    /// Those are asked to end, and started again.
+    StopPart {
+        /// Which worker.
+        worker: usize,
+        /// Which of its processes.
+        part: Part,
+    },
+    /// Those stand still and go on.
+    PausePart {
+        /// Which worker.
+        worker: usize,
+        /// Which of its processes.
+        part: Part,
+        /// How long.
+        lasts: Duration,
+        /// Another process starts in their place, and they are one too many when they go on.
+        is_replaced: bool,
+    },
+    /// The link between those and another process is cut.
+    CutPart {
+        /// Which worker.
+        worker: usize,
+        /// Which of its processes.
+        part: Part,
+        /// The other end.
+        peer: PartPeer,
+        /// How long.
+        lasts: Duration,
+        /// Which way.
+        way: Way,
+        /// In the end connections break, and what was on the way is lost.
+        breaks: bool,
+    },
     /// Waits for the next moment of a kind. Its process then stands still where it is, and other faults begin.
     When {
         /// Which moment.
@@ -428,69 +478,6 @@ fn any(faults: &[TimedFault], is_it: &dyn Fn(&Fault) -> bool) -> bool {
         Fault::When { then, .. } => any(then, is_it),
         fault => is_it(fault),
     })
-}
-
-impl Fault {
-    fn is_outage(&self) -> bool {
-        match self {
-            Fault::Weather { .. }
-            | Fault::Cut { .. }
-            | Fault::CutNodes { .. }
-            | Fault::PauseNode { .. }
-            | Fault::KillNode { .. }
-            | Fault::StepClock { .. }
-            | Fault::Store { .. }
-            | Fault::Silence { .. }
-            | Fault::LoseAnswer { .. }
-            | Fault::LoseRequest { .. }
-            | Fault::Mute { .. } => true,
-            Fault::Reset { .. }
-            | Fault::ResetNode { .. }
-            | Fault::PauseWorker { .. }
-            | Fault::KillWorker { .. }
-            | Fault::KillWorkerAt { .. }
-            | Fault::Zombie { .. }
-            | Fault::StopWorker { .. }
-            | Fault::Join { .. }
-            | Fault::MoveLeader { .. }
-            | Fault::ResumeWorker { .. }
-            | Fault::RollOut { .. }
-            | Fault::ResetGroup
-            | Fault::When { .. } => false,
-        }
-    }
-
-    /// Its kind, for counts.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Fault::Weather { .. } => "weather",
-            Fault::Reset { .. } => "reset",
-            Fault::ResetNode { .. } => "reset-node",
-            Fault::Cut { .. } => "cut",
-            Fault::CutNodes { .. } => "cut-nodes",
-            Fault::PauseWorker { .. } => "pause-worker",
-            Fault::PauseNode { .. } => "pause-node",
-            Fault::KillWorker { power: false, .. } => "kill-worker",
-            Fault::KillWorker { power: true, .. } => "power-off-worker",
-            Fault::KillWorkerAt { .. } => "kill-worker-at",
-            Fault::Zombie { .. } => "zombie",
-            Fault::StopWorker { .. } => "stop-worker",
-            Fault::LoseAnswer { .. } => "lose-answer",
-            Fault::LoseRequest { .. } => "lose-request",
-            Fault::Mute { .. } => "mute",
-            Fault::Join { .. } => "join",
-            Fault::KillNode { .. } => "kill-node",
-            Fault::MoveLeader { .. } => "move-leader",
-            Fault::StepClock { .. } => "step-clock",
-            Fault::Store { .. } => "store",
-            Fault::ResumeWorker { .. } => "resume-worker",
-            Fault::RollOut { .. } => "roll-out",
-            Fault::ResetGroup => "reset-group",
-            Fault::Silence { .. } => "silence",
-            Fault::When { moment: Moment::Step { .. }, .. } => "at-step",
-            Fault::When { .. } => "at-request",
-        }
-    }
 }
 
 impl fmt::Display for TimedFault {

@@ -29,6 +29,14 @@ impl SinkFactory for SlowSinks {
         self.sinks.check_schema(input)
     }
 
+    fn gives_back(&self) -> bool {
+        self.sinks.gives_back()
+    }
+
+    fn parks(&self) -> bool {
+        self.sinks.parks()
+    }
+
     async fn create(&self, subtask: usize, subtask_count: usize) -> Result<Box<dyn Sink>> {
         let sink = self.sinks.create(subtask, subtask_count).await?;
         Ok(Box::new(SlowSink { sink, first_write: Some(self.first_write), clock: self.clock.clone() }))
@@ -56,6 +64,10 @@ impl Sink for SlowSink {
 
     async fn write_rejected(&mut self, checkpoint: CheckpointId, rejected: RecordBatch) -> Result<()> {
         self.sink.write_rejected(checkpoint, rejected).await
+    }
+
+    async fn write_parked(&mut self, checkpoint: CheckpointId, parked: RecordBatch) -> Result<()> {
+        self.sink.write_parked(checkpoint, parked).await
     }
 
     async fn idle(&mut self) -> Result<()> {

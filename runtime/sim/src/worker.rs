@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
-use sharestream_base::Env;
+use sharestream_base::{CancellationToken, Env, HostPort};
 use sharestream_checkpoints::{CheckpointStore, JobKey};
 use sharestream_core::commit::{CommitStep, StepHook};
+use sharestream_core::remote::{WorkerEnd, WorkerIdentity, WorkerOptions, Workers, run_worker};
 use sharestream_core::sink::SinkFactory;
 use sharestream_core::{AttemptFactory, RestartOptions, Supervisor};
 use sharestream_core::{Job, JobBuilder, JobControl, JobId, JobOptions, JobReport, Stream};
@@ -19,7 +20,7 @@ use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig, Sin
 
 use crate::network::Host;
 use crate::operators::{self, CountById};
-use crate::plan::{Calls, OperatorsPlan, Plan, WorkerPlan};
+use crate::plan::{Calls, OperatorsPlan, Part, Plan, WorkerPlan};
 use crate::process::ProcessGate;
 use crate::slow::SlowSinks;
 use crate::traps::Traps;
@@ -31,6 +32,14 @@ const BARRIER_MAX: Duration = Duration::from_secs(12);
 const COMMIT_MAX: Duration = Duration::from_secs(15);
 /// Part of it in which an unanswered EndTxn is sent again.
 const END_TXN_MAX: Duration = Duration::from_secs(10);
+/// Where a coordinator waits for the other processes of its job.
+const WORKERS_PORT: u16 = 7_000;
+/// Where sinks wait for rows.
+const ROWS_PORT: u16 = 7_001;
+/// How long those try without a coordinator. The command has five minutes, in which a settling world gives up.
+const COORDINATOR_WAIT: Duration = Duration::from_secs(60);
+/// Longest wait for those that have not heard that the job has ended, as the command has it.
+const FAREWELL_MAX: Duration = Duration::from_secs(3);
 
 /// A step at which the process dies, once.
 pub(crate) type Trap = Arc<Mutex<Option<CommitStep>>>;
@@ -64,12 +73,49 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Runs the job to its end, with a supervisor as the command does.
+    /// Runs the job to its end, with a supervisor as the command does; of a job in three processes the coordinator.
     pub(crate) async fn run(self, plan: &Plan) -> anyhow::Result<JobReport> {
-        let config = self.config(plan);
-        let kafka = KafkaJob::connect(self.env.clone(), config).await?;
-        let attempts = Attempts {
-            kafka,
+        let mut attempts = self.attempts(plan).await?;
+        if self.plan.in_three_processes {
+            let address = HostPort::new(&*self.host, WORKERS_PORT);
+            attempts.workers = Some(Workers::listen(&self.env, &address, self.identity()).await?);
+        }
+        let workers = attempts.workers.clone();
+        let supervisor = Supervisor::new(attempts, RestartOptions::default());
+        let report = supervisor.run(self.env, self.control).await?;
+        if let Some(workers) = workers {
+            workers.end(FAREWELL_MAX).await;
+        }
+        Ok(report)
+    }
+
+    /// Runs one part of the job for the coordinator that `name` leads to, until the job ends or `stop`.
+    pub(crate) async fn run_part(
+        self,
+        plan: &Plan,
+        part: Part,
+        name: &str,
+        stop: CancellationToken,
+    ) -> anyhow::Result<WorkerEnd> {
+        let attempts = self.attempts(plan).await?;
+        let options = WorkerOptions {
+            role: part.role(),
+            identity: self.identity(),
+            coordinator: HostPort::new(name, WORKERS_PORT),
+            listen: HostPort::new(&*self.host, ROWS_PORT),
+            advertised_host: None,
+            patience: COORDINATOR_WAIT,
+        };
+        Ok(run_worker(self.env, options, attempts, stop).await?)
+    }
+
+    fn identity(&self) -> WorkerIdentity {
+        WorkerIdentity::of(JobId::new(JOB, &self.instance), &[&format!("{:?}", self.mode)])
+    }
+
+    async fn attempts(&self, plan: &Plan) -> anyhow::Result<Attempts> {
+        Ok(Attempts {
+            kafka: KafkaJob::connect(self.env.clone(), self.config(plan)).await?,
             plan: self.plan.clone(),
             instance: self.instance.clone(),
             objects: self.objects.clone(),
@@ -77,9 +123,8 @@ impl Worker {
             operators: plan.operators.clone(),
             env: self.env.clone(),
             slow_write: plan.slow_write,
-        };
-        let supervisor = Supervisor::new(attempts, RestartOptions::default());
-        Ok(supervisor.run(self.env, self.control).await?)
+            workers: None,
+        })
     }
 
     fn config(&self, plan: &Plan) -> KafkaJobConfig {
@@ -150,6 +195,8 @@ struct Attempts {
     operators: OperatorsPlan,
     env: Env,
     slow_write: Option<Duration>,
+    /// Where the tasks run, if not here.
+    workers: Option<Workers>,
 }
 
 impl Attempts {
@@ -164,7 +211,9 @@ impl Attempts {
             stream = stream.async_map(operators::calls(&self.env, is_ordered));
         }
         if is_stateful {
-            // Each attempt has another parallelism, so that state moves.
+            // Each attempt has another parallelism, so that state moves; processes that count their own attempts would not
+            // agree on it.
+            let attempt = if self.plan.in_three_processes { 2 } else { attempt };
             let parallelism = [1, 3, 2][usize::try_from(attempt % 3).unwrap_or(0)];
             stream = stream.keyed(Arc::new(CountById), parallelism);
         }
@@ -189,7 +238,12 @@ impl AttemptFactory for Attempts {
             }
             None => None,
         };
-        JobBuilder::new(JobId::new(JOB, &self.instance))
+        let mut builder = JobBuilder::new(JobId::new(JOB, &self.instance));
+        if let Some(workers) = &self.workers {
+            builder = builder.workers(workers.clone());
+        }
+        builder
+            .link(self.kafka.link())
             .stream(self.stream(attempt))
             .sink(self.sinks(), self.plan.parallelism)
             .commit(self.kafka.commit_protocol(Some(Arc::clone(&self.hook))))

@@ -11,10 +11,11 @@ use crate::process::{Process, Signal};
 
 /// Replicas that run at once.
 const REPLICAS: u64 = 3;
-/// How long a replica holds records without a word: short, so that a pause outlasts it.
-pub(super) const LOCK: Duration = Duration::from_millis(600);
+/// How long a replica holds records without a word: short, so that a pause outlasts it. Less leaves no time to renew, and
+/// the job refuses to start.
+pub(super) const LOCK: Duration = Duration::from_millis(1_500);
 /// How long a replica stands still.
-const PAUSE: Duration = Duration::from_millis(1_000);
+const PAUSE: Duration = Duration::from_millis(2_000);
 /// Between two rounds.
 const QUIET: Duration = Duration::from_millis(150);
 

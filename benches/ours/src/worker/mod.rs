@@ -5,15 +5,18 @@ mod count;
 mod spec;
 mod work;
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use sharestream_base::{CancellationToken, Env, OwnedTask, Spawner, TaskKind};
-use sharestream_core::{JobControl, JobState};
+use sharestream_core::{Histogram, JobControl, JobMetrics, JobState};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::report::rounded;
 
 pub(crate) use count::{Count, schema as counted_schema};
 pub(crate) use spec::{CrashAt, TRANSACTION_TIMEOUT, WorkerSpec};
@@ -66,7 +69,7 @@ pub(crate) async fn run(env: Env, args: WorkerArgs) -> anyhow::Result<()> {
             let status = report.status;
             let line = json!({
                 "event": "ended", "records_in": status.records_in, "commits": status.commits,
-                "attempts": status.attempts,
+                "attempts": status.attempts, "checkpoints": checkpoints(&control.metrics()),
             });
             println!("{line}");
             Ok(())
@@ -76,6 +79,18 @@ pub(crate) async fn run(env: Env, args: WorkerArgs) -> anyhow::Result<()> {
             Err(error.into())
         }
     }
+}
+
+/// What caused the checkpoints, how large they were, and how long their steps took on average.
+fn checkpoints(metrics: &JobMetrics) -> Value {
+    let mean = |all: &Histogram| all.sum() / all.count().max(1) as f64;
+    let steps = metrics.step_seconds.iter();
+    let steps: BTreeMap<_, _> =
+        steps.map(|(step, all)| (step.name(), rounded(mean(all) * 1_000.0, 2))).collect();
+    json!({
+        "caused_by": metrics.checkpoints, "records": rounded(mean(&metrics.checkpoint_records), 1),
+        "mean_ms": rounded(mean(&metrics.checkpoint_seconds) * 1_000.0, 2), "steps_mean_ms": steps,
+    })
 }
 
 /// Triggered when standard input ends: the pipe to the parent breaks with the parent, however it dies.

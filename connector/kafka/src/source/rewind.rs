@@ -50,7 +50,11 @@ impl ShareSource {
             return Ok(false);
         }
         match self.mode {
-            AckMode::Transactional => self.settle_staged(to).await?,
+            AckMode::Transactional => {
+                if !is_planted(Bug::RewindKeepsStaged) {
+                    self.settle_staged(to).await?;
+                }
+            }
             // Acknowledgements follow the commit: those of one that nobody heard of are still to be sent.
             AckMode::Ledger | AckMode::AtLeastOnce => {
                 if to.last_committed.is_some_and(|last| self.handed.holds_sealed(last)) {

@@ -3,6 +3,7 @@
 mod check;
 mod collect;
 mod facts;
+mod ledger;
 mod recompute;
 mod report;
 pub(crate) mod scan;

@@ -40,6 +40,8 @@ pub fn derived(
         nothing(),
         nothing(),
         nothing(),
+        // Never parked.
+        Arc::new(StringArray::new_null(count)),
     ]);
     RecordBatch::try_new(schema, columns)
 }

@@ -1,8 +1,11 @@
 //! The job graph: what the user asks for ([`JobBuilder`]) and the checks on it.
 
+mod bodies;
+mod exchange;
 mod logical;
 mod physical;
 mod stages;
+mod start;
 mod stream;
 mod validate;
 

@@ -19,6 +19,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::DataType;
+use sharestream_base::planted::{Bug, is_planted};
 use sharestream_base::{BoxIo, Clock};
 
 use super::bytes::{ByteReader, ByteWriter, Malformed};
@@ -129,8 +130,12 @@ impl DataConnection {
         let reading = async {
             let mut count: u64 = 0;
             loop {
-                let Some(frame) = reader.next().await? else { return Err(ended()) };
-                let element = element_of(frame, attempt, clock)?;
+                let frame = reader.next().await;
+                let element = if is_planted(Bug::BrokenConnectionIsEnd) && !matches!(frame, Ok(Some(_))) {
+                    StreamElement::End
+                } else {
+                    element_of(frame?.ok_or_else(ended)?, attempt, clock)?
+                };
                 count += 1;
                 let is_end = matches!(element, StreamElement::End);
                 if sender.send(element).await.is_err() {

@@ -68,6 +68,7 @@ struct State {
     next_connection: u64,
     cut: BTreeSet<(Host, Host)>,
     dark: BTreeSet<Host>,
+    names: BTreeMap<String, Host>,
 }
 
 /// All hosts and what lies between them. Cheap to clone.
@@ -97,6 +98,7 @@ impl Fabric {
             next_connection: 0,
             cut: BTreeSet::new(),
             dark: BTreeSet::new(),
+            names: BTreeMap::new(),
         };
         Fabric {
             clock: clock.clone(),
@@ -115,6 +117,11 @@ impl Fabric {
     /// The network as `host` sees it.
     pub fn attach(&self, host: impl Into<Host>) -> Arc<dyn Network> {
         Arc::new(Attached { fabric: self.clone(), host: host.into() })
+    }
+
+    /// From now on whoever connects to `name` reaches `host`, as an address that moves with a service.
+    pub fn name(&self, name: &str, host: Host) {
+        self.lock().names.insert(name.to_owned(), host);
     }
 
     /// Changes delays and losses from now on.
@@ -270,7 +277,9 @@ impl fmt::Debug for Attached {
 impl Network for Attached {
     async fn connect(&self, address: &HostPort) -> io::Result<BoxIo> {
         let fabric = &self.fabric;
-        let there: Host = Arc::from(address.host.as_str());
+        let named = fabric.lock().names.get(&address.host).cloned();
+        let there = named.unwrap_or_else(|| Arc::from(address.host.as_str()));
+        let address = &HostPort::new(&*there, address.port);
         let travel = loop {
             let changed = fabric.changed.notified();
             {

@@ -82,3 +82,18 @@ async fn connecting_waits_while_the_link_is_cut_and_is_refused_where_nobody_list
     let waited = clock.timeout(Duration::from_secs(60), network.connect(&nobody)).await;
     assert!(waited.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_leads_to_the_host_that_took_it_last() {
+    let Two { fabric, .. } = two().await;
+    let network = fabric.attach("a");
+    let service = HostPort::new("service", 7);
+    assert_eq!(network.connect(&service).await.err().unwrap().kind(), io::ErrorKind::ConnectionRefused);
+    let mut listeners = Vec::new();
+    for host in ["b", "c"] {
+        listeners.push(fabric.attach(host).bind(&HostPort::new(host, 7)).await.unwrap());
+        fabric.name("service", Arc::from(host));
+        let _client = network.connect(&service).await.unwrap();
+        assert!(fabric.links().contains_key(&(Arc::from("a"), Arc::from(host))), "{host}");
+    }
+}

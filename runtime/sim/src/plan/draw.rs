@@ -6,6 +6,7 @@ use sharestream_base::Rng;
 use sharestream_core::commit::CommitStep;
 
 use super::ledger::make_ledger;
+use super::processes::draw_processes;
 use super::scenes::draw_scene;
 use super::{Calls, Fault, GroupPlan, MovedTopic, OperatorsPlan, Plan, TimedFault, Way, WorkerPlan};
 
@@ -33,6 +34,10 @@ impl Focus {
             | Fault::KillWorkerAt { .. }
             | Fault::Zombie { .. }
             | Fault::StopWorker { .. }
+            | Fault::KillPart { .. }
+            | Fault::StopPart { .. }
+            | Fault::PausePart { .. }
+            | Fault::CutPart { .. }
             | Fault::Store { .. } => Focus::Workers,
             Fault::Weather { .. } | Fault::Reset { .. } | Fault::Cut { .. } | Fault::StepClock { .. } => {
                 Focus::Network
@@ -105,6 +110,7 @@ impl Plan {
                 checkpoint_interval: dice.ms(20, 1_000),
                 poll_records: dice.pick(&[1, 10, 100, 4_000]),
                 stage_separately: dice.chance(50),
+                in_three_processes: false,
             })
             .collect();
         let parallelism_max = workers.iter().map(|worker| worker.parallelism).max().unwrap_or(1);
@@ -179,6 +185,7 @@ impl Plan {
         make_ledger(&mut plan);
         draw_operators(&mut plan);
         plan.strain_deliveries();
+        draw_processes(&mut plan);
         plan.faults.sort_by_key(|fault| fault.at);
         plan
     }
@@ -300,6 +307,6 @@ mod tests {
         for seed in 0..2_000 {
             note(&Plan::draw(seed).faults, &mut kinds);
         }
-        assert_eq!(kinds.len(), 26, "{kinds:?}");
+        assert_eq!(kinds.len(), 32, "{kinds:?}");
     }
 }

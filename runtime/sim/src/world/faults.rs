@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::World;
 use crate::network::{Host, Weather};
-use crate::plan::{Fault, TimedFault, Way};
+use crate::plan::{Fault, Part, TimedFault, Way};
 use crate::process::ProcessGate;
 use crate::store::StoreWeather;
 use crate::traps::{Armed, Sprung};
@@ -18,6 +18,7 @@ const REQUEST_ARRIVES: Duration = Duration::from_millis(30);
 pub(super) enum Action {
     Inject(Fault),
     StartWorker(usize),
+    StartPart(usize, Part),
     ResumeWorker(usize, Host),
     Wake(usize, Host),
     PowerOn(Host),
@@ -38,6 +39,7 @@ impl World {
         match action {
             Action::Inject(fault) => self.inject(fault).await,
             Action::StartWorker(index) => self.start_worker(index),
+            Action::StartPart(index, part) => self.start_part(index, part),
             Action::ResumeWorker(index, host) => {
                 if let Some(incarnation) = &self.workers[index].current
                     && incarnation.host == host
@@ -137,6 +139,14 @@ impl World {
                 }
             }
             Fault::ResetGroup => self.begin_reset(),
+            Fault::KillPart { worker, part, down, power } => self.kill_part(worker, part, down, power),
+            Fault::StopPart { worker, part } => self.stop_part(worker, part),
+            Fault::PausePart { worker, part, lasts, is_replaced } => {
+                self.pause_part(worker, part, lasts, is_replaced);
+            }
+            Fault::CutPart { worker, part, peer, lasts, way, breaks } => {
+                self.cut_part((worker, part), peer, way, lasts, breaks);
+            }
             // Whose silence it is says a moment.
             Fault::Silence { .. }
             | Fault::LoseAnswer { .. }
@@ -209,11 +219,11 @@ impl World {
         self.after(Duration::from_millis(1), Action::ResetLink(Arc::clone(host), Arc::clone(to)));
     }
 
-    fn worker_host(&self, index: usize) -> Option<Host> {
+    pub(super) fn worker_host(&self, index: usize) -> Option<Host> {
         self.workers[index].current.as_ref().map(|incarnation| Arc::clone(&incarnation.host))
     }
 
-    fn cut(&mut self, here: &Host, there: &Host, way: Way, lasts: Duration) {
+    pub(super) fn cut(&mut self, here: &Host, there: &Host, way: Way, lasts: Duration) {
         let there_link = (Arc::clone(here), Arc::clone(there));
         let back_link = (Arc::clone(there), Arc::clone(here));
         let links = match way {
@@ -258,6 +268,7 @@ impl World {
             }
             self.disarm(index);
             self.start_worker(index);
+            self.restore_parts(index);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod faults;
 mod nodes;
+mod parts;
 mod reset;
 mod settle;
 mod workers;
@@ -253,6 +254,7 @@ impl World {
             self.act(action).await;
         }
         self.notice_exits().await;
+        self.notice_exits_of_parts().await;
         self.go_on_with_reset();
         let next = self.actions.keys().next().map_or(now + LOOK_EVERY, |(at, _)| *at);
         tokio::select! {

@@ -15,6 +15,8 @@ use crate::workload::{DEAD_LETTERS, GROUP, OUTCOMES, OUTPUT, SOURCE};
 const SETTLE_MAX: Duration = Duration::from_secs(300);
 /// Longest time of a drain, as the runtime has it, and some for the harness.
 const DRAIN_MAX: Duration = Duration::from_secs(40);
+/// By then the parts of a job have heard that it has ended, or never will.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
 impl World {
     /// Waits until nothing is undecided; a finding when that takes too long.
@@ -44,6 +46,9 @@ impl World {
                 )
             });
             undecided.push(format!("worker-{index}: {line}"));
+        }
+        for index in 0..self.workers.len() {
+            undecided.extend(self.state_of_parts(index));
         }
         undecided.extend(self.stuck_share_partitions());
         self.find(Finding::new(
@@ -76,7 +81,7 @@ impl World {
     pub(super) async fn drain(&mut self) {
         self.trace.note("draining");
         // What was to start again stays down from here on.
-        self.actions.retain(|_, action| !matches!(action, Action::StartWorker(_)));
+        self.actions.retain(|_, action| !matches!(action, Action::StartWorker(_) | Action::StartPart(..)));
         for slot in &mut self.workers {
             for incarnation in slot.current.iter().chain(&slot.zombies) {
                 incarnation.control.drain();
@@ -100,6 +105,7 @@ impl World {
                 }
             }
         }
+        self.drain_parts(FAREWELL_MAX, DRAIN_MAX).await;
     }
 }
 

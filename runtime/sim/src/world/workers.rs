@@ -10,6 +10,7 @@ use sharestream_core::{JobControl, JobReport};
 use sharestream_kafka::AckModeChoice;
 
 use super::faults::Action;
+use super::parts::{PartSlot, name_of};
 use super::{START_MS, World};
 use crate::check::{Checker, Finding};
 use crate::network::Host;
@@ -18,7 +19,7 @@ use crate::process::ProcessGate;
 use crate::worker::{Trap, Worker};
 
 /// Whoever runs the job starts it again this long after it ended by itself.
-const RESTART_AFTER: Duration = Duration::from_millis(700);
+pub(super) const RESTART_AFTER: Duration = Duration::from_millis(700);
 
 /// One incarnation.
 pub(super) struct Incarnation {
@@ -45,6 +46,8 @@ pub(super) struct WorkerSlot {
     pub(super) down_after_stop: Option<Duration>,
     /// It stopped, or stays down, before a record would have run out of deliveries.
     pub(super) spares_deliveries: bool,
+    /// Its other processes, if it runs in three.
+    pub(super) parts: Vec<PartSlot>,
 }
 
 impl WorkerSlot {
@@ -58,6 +61,7 @@ impl WorkerSlot {
             down_after_trap: None,
             down_after_stop: None,
             spares_deliveries: false,
+            parts: if plan.in_three_processes { PartSlot::all() } else { Vec::new() },
         }
     }
 }
@@ -73,15 +77,11 @@ impl World {
         let slot = &mut self.workers[index];
         slot.incarnations += 1;
         let host: Host = Arc::from(format!("worker-{index}.{}", slot.incarnations));
-        let rng = self.rng.fork(&host);
-        let skew_ms = i64::try_from(rng.below(4_000)).unwrap_or(0) - 2_000;
-        let clock = Clock::simulated(START_MS + self.elapsed_ms() + skew_ms);
-        let env = Env {
-            clock: clock.clone(),
-            rng,
-            network: self.fabric.attach(Arc::clone(&host)),
-            spawner: Spawner::gated(gate.clone()),
-        };
+        let env = self.process_env(&host, &gate);
+        let clock = env.clock.clone();
+        if self.plan.workers[index].in_three_processes {
+            self.fabric.name(&name_of(index), Arc::clone(&host));
+        }
         self.traps.watch(Arc::clone(&host), Arc::clone(&gate));
         self.statuses.told(&host, expected);
         let slot = &mut self.workers[index];
@@ -107,10 +107,23 @@ impl World {
         let task = OwnedTask::spawn(&Spawner::gated(gate.clone()), host.to_string(), TaskKind::Job, main);
         self.trace.note(format!("{host} starts"));
         slot.current = Some(Incarnation { host, gate, control, clock, lost_power, trap, task });
+        self.start_parts(index);
+    }
+
+    /// What a process of the job is given, with a clock that is off.
+    pub(super) fn process_env(&self, host: &Host, gate: &Arc<ProcessGate>) -> Env {
+        let rng = self.rng.fork(host);
+        let skew_ms = i64::try_from(rng.below(4_000)).unwrap_or(0) - 2_000;
+        Env {
+            clock: Clock::simulated(START_MS + self.elapsed_ms() + skew_ms),
+            rng,
+            network: self.fabric.attach(Arc::clone(host)),
+            spawner: Spawner::gated(gate.clone()),
+        }
     }
 
     /// The mode that a replica is asked for that starts now, and the one that it must state.
-    fn asked_mode(&self) -> (AckModeChoice, AckMode) {
+    pub(super) fn asked_mode(&self) -> (AckModeChoice, AckMode) {
         match self.plan.mode() {
             // The strongest mode that the brokers can do, as whoever has upgraded them writes.
             AckMode::Ledger if self.rolled_out => (AckModeChoice::Auto, AckMode::Transactional),
@@ -241,17 +254,22 @@ impl World {
             }
         };
         self.trace.note(text);
+        self.look_for_tasks(&host, &gate).await;
+        spares
+    }
+
+    /// A process that has ended has no tasks left.
+    pub(super) async fn look_for_tasks(&mut self, host: &Host, gate: &ProcessGate) {
+        if gate.tasks().is_empty() {
+            return;
+        }
+        // Dropped tasks are gone at the next turn of the runtime.
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
         let left = gate.tasks();
         if !left.is_empty() {
-            // Dropped tasks are gone at the next turn of the runtime.
-            tokio::task::yield_now().await;
-            tokio::task::yield_now().await;
-            let left = gate.tasks();
-            if !left.is_empty() {
-                self.find(Finding::leaked_tasks(&host, &left));
-            }
+            self.find(Finding::leaked_tasks(host, &left));
         }
-        spares
     }
 }
 
