@@ -52,6 +52,8 @@ pub struct ShareConsumer {
     decided: BTreeMap<PartitionKey, Decided>,
     results: Vec<AckResult>,
     lost: Vec<LostLocks>,
+    /// Some of them came since a poll last came back empty because of that.
+    has_new_loss: bool,
     lock_timeout: Option<Duration>,
     /// Records are fetched one at a time; the leader that was asked last.
     singly: Option<NodeId>,
@@ -118,13 +120,15 @@ impl ShareConsumer {
             decided: BTreeMap::new(),
             results: Vec::new(),
             lost: Vec::new(),
+            has_new_loss: false,
             lock_timeout: None,
             singly: None,
             is_singly: false,
         })
     }
 
-    /// The next records of one leader; empty when there are none until `max_wait`.
+    /// The next records of one leader; empty when there are none until `max_wait`, or at once when locks were lost since
+    /// the last call (see [`ShareConsumer::lost`]): nothing more is acquired before the caller knows.
     ///
     /// # Errors
     /// `InvalidInput` (not allowed, topic deleted), `Corrupt` (batches that cannot be read), `Retry` (no leader can be
@@ -151,6 +155,10 @@ impl ShareConsumer {
             self.take_membership()?;
             self.notice_closed_connections();
             self.route().await?;
+            if std::mem::take(&mut self.has_new_loss) {
+                // Whoever must give up what it holds hears of it before more is acquired, at a delivery for each record.
+                return Ok(ShareRecords::default());
+            }
             if let Some((node, _)) = self.ready.front() {
                 let node = *node;
                 if self.config.prefetch && !self.is_singly {

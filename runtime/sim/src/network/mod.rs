@@ -207,7 +207,8 @@ impl Fabric {
     /// Both ends may have been dropped while the host was dark: then nobody else takes the connection away.
     fn forget_ended(&self, host: &Host) {
         let mut state = self.lock();
-        let of_host = state.pipes.iter().filter(|(id, pipe)| id.by_opener && pipe.from == *host);
+        let of_host =
+            state.pipes.iter().filter(|(id, pipe)| id.by_opener && (pipe.from == *host || pipe.to == *host));
         let connections: Vec<u64> = of_host.map(|(id, _)| id.connection).collect();
         for connection in connections {
             let both = [true, false].map(|by_opener| PipeId { connection, by_opener });

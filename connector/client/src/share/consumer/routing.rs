@@ -65,6 +65,7 @@ impl ShareConsumer {
         for key in held {
             tracing::warn!(broker = %node, partition = %key.1, %reason, "share locks lost");
             self.lost.push(LostLocks { topic_id: key.0, partition: key.1, reason });
+            self.has_new_loss = true;
         }
         self.push_results(unsent, |_| Some(error));
         self.route_at = Some(self.client.env().clock.now());
@@ -164,6 +165,7 @@ impl ShareConsumer {
             }
             let (topic_id, partition) = key;
             self.lost.push(LostLocks { topic_id, partition, reason: LostReason::LeaderMoved });
+            self.has_new_loss = true;
             let unsent = unsent.map(|batches| (key, batches));
             self.push_results(unsent.into_iter().collect(), |_| Some(KafkaError::NOT_LEADER_OR_FOLLOWER));
         }
