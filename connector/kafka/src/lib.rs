@@ -23,6 +23,7 @@ pub mod formats;
 mod group;
 mod job;
 pub mod ledger;
+pub mod memory;
 mod metadata_columns;
 pub mod outcome;
 mod outcome_topic;

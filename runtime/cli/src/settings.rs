@@ -6,6 +6,7 @@ use sharestream_base::HostPort;
 use sharestream_checkpoints::StoreLocation;
 use sharestream_core::JobOptions;
 use sharestream_core::commit::CommitStep;
+use sharestream_kafka::memory::{MemoryPlan, Tasks};
 use sharestream_kafka::{AckModeChoice, KafkaJobConfig, SinkConfig, SinkKey};
 
 use crate::args::{Mode, Overrides};
@@ -65,6 +66,9 @@ pub(crate) fn kafka_config(
     if let Some(bytes) = job.source.record_bytes_max {
         config.record_bytes_max = bytes;
     }
+    if let Some(plan) = memory_plan(job) {
+        plan.set_config(&mut config);
+    }
     config.mode = match job.ack_mode {
         AckModeSetting::Auto => AckModeChoice::Auto,
         AckModeSetting::Transactional => AckModeChoice::Transactional,
@@ -84,6 +88,12 @@ pub(crate) fn kafka_config(
     config
 }
 
+/// How the memory of the job is shared out, where the file gives one. That it is enough was checked as the file was read.
+fn memory_plan(job: &JobFile) -> Option<MemoryPlan> {
+    let tasks = Tasks::of_chain(job.source.parallelism, job.http.len(), job.sink.parallelism);
+    MemoryPlan::within(job.memory?, tasks).ok()
+}
+
 /// The settings of the runtime, within the transaction time-out that [`kafka_config`] asks for.
 pub(crate) fn job_options(job: &JobFile, drain_deadline: Duration) -> JobOptions {
     let defaults = JobOptions::default();
@@ -91,6 +101,9 @@ pub(crate) fn job_options(job: &JobFile, drain_deadline: Duration) -> JobOptions
     let records = job.checkpoint.records.unwrap_or(defaults.epoch_rows_max);
     let mut options = defaults.with_latency_goal(job.latency_goal);
     options.checkpoint_interval = job.checkpoint.interval;
+    if let Some(plan) = memory_plan(job) {
+        options = plan.set_options(options);
+    }
     options
         .with_epoch_rows_max(records)
         .with_checkpoints_retained(job.checkpoint.retain)

@@ -20,8 +20,9 @@ pub struct JobOptions {
     /// A barrier is sent when this many records were handed on since the last one: it bounds the outcome record
     /// too. Default 20,000; at least 1. Since 0.1.
     pub epoch_rows_max: u64,
-    /// A barrier is sent when this many payload bytes were handed on since the last one. Default 32 MiB; at least
-    /// 1. Since 0.1.
+    /// A barrier is sent when this many payload bytes were handed on since the last one. A source subtask that has handed
+    /// on as much by itself waits for that barrier, which comes once the epoch before the last is committed. Default 32 MiB;
+    /// at least 1. Since 0.1.
     pub epoch_bytes_max: u64,
     /// A barrier is sent when the lock window of a partition is filled to this part. Default 0.4; above 0, at
     /// most 1. Since 0.1.

@@ -4,6 +4,7 @@ mod columns;
 mod errors;
 mod group_config;
 mod http;
+mod memory;
 mod model;
 mod reader;
 mod report;

@@ -25,6 +25,8 @@ pub(crate) struct JobFile {
     pub(crate) job: String,
     /// Which replica of the job this is. Default "main".
     pub(crate) instance: String,
+    /// What the job holds of payload at most; `None`: every queue has its own default.
+    pub(crate) memory: Option<u64>,
     /// Where records come from.
     pub(crate) source: SourceSettings,
     /// SQL that transforms them; `None` passes every record on.

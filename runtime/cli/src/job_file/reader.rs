@@ -161,6 +161,38 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A size such as "256MiB", or a number of bytes, within `range`.
+    pub(crate) fn bytes(
+        &mut self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+        problems: &mut Problems,
+    ) -> Option<At<u64>> {
+        let value = self.value(key)?;
+        let name = self.full_name(key);
+        let bytes = match value.get_ref() {
+            DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix()).ok(),
+            DeValue::String(text) => parse_bytes(text),
+            other => {
+                wrong_type(problems, value.span(), &name, "a size such as \"256MiB\"", other);
+                return None;
+            }
+        };
+        let Some(bytes) = bytes else {
+            let message = format!("{name} is not a size");
+            let help =
+                "write a number of bytes, or a number and KiB, MiB or GiB in quotes, for example \"256MiB\"";
+            problems.add_with_help(&value.span(), message, help);
+            return None;
+        };
+        if range.contains(&bytes) {
+            return Some(At::new(bytes, value.span()));
+        }
+        let (least, most) = (range.start(), range.end());
+        problems.add(&value.span(), format!("{name} must be from {least} to {most} bytes"));
+        None
+    }
+
     /// A duration such as "200ms", "5s" or "1m", within `range`.
     pub(crate) fn duration(
         &mut self,
@@ -280,6 +312,21 @@ pub(crate) fn wrong_type(
 ) {
     let article = if found.type_str().starts_with(['a', 'i', 'o']) { "an" } else { "a" };
     problems.add(&span, format!("{name} must be {expected}, not {article} {}", found.type_str()));
+}
+
+/// "1024", "64KiB", "256MiB", "2GiB"; nothing else.
+pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim() {
+        "" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(unit)
 }
 
 /// "250ms", "5s", "1m"; nothing else.

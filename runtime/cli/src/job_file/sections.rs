@@ -8,11 +8,13 @@ use sharestream_base::HostPort;
 use sharestream_client::SecuritySettings;
 use sharestream_kafka::fit::GOALS_PER_LOCK;
 use sharestream_kafka::formats::{Column, CsvFormat, CsvOutput, Format, JsonFormat, OutputFormat};
+use sharestream_kafka::memory::Tasks;
 
 use super::columns;
 use super::errors;
 use super::group_config;
 use super::http;
+use super::memory;
 use super::model::{
     AckModeSetting, Brokers, CheckpointSettings, JobFile, MetricsSettings, SinkSettings, SourceSettings, Sql,
 };
@@ -36,7 +38,9 @@ const OFFSETS_INTERVAL: std::ops::RangeInclusive<Duration> =
 /// More records of one checkpoint than this would make its outcome record too large.
 const RECORDS_MAX: i64 = 1_000_000;
 /// What a record may have: a batch holds no more than its upper end.
-const RECORD_BYTES_MAX: std::ops::RangeInclusive<i64> = 1_024..=100 << 20;
+const RECORD_BYTES_MAX: std::ops::RangeInclusive<u64> = 1_024..=100 << 20;
+/// What a job may hold; that it is enough for its tasks is checked behind.
+const MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 40;
 /// Checkpoints and owners that are kept. Each start and each run of retention lists them.
 const RETAIN_DEFAULT: usize = 3;
 const RETAIN_OWNERS_DEFAULT: usize = 16;
@@ -79,7 +83,7 @@ pub(crate) fn read(
     let transform = transform.and_then(|section| read_transform(section, &text.all, &mut named, problems));
     let http = http::read(&mut file, path, problems);
     named.has_calls = http.as_ref().is_none_or(|stages| !stages.is_empty());
-    let name = job.as_ref().map(|(name, _)| name.as_str());
+    let name = job.as_ref().map(|job| job.name.as_str());
     let slow =
         file.section("slow", problems).map(|section| slow::read(section, name, named.has_calls, problems));
     let sink = file.required_section("sink", "topic = \"delayed-flights\"", end, problems);
@@ -102,7 +106,7 @@ pub(crate) fn read(
     named.parks = slow.is_some();
     named.parking_topic = slow.iter().flatten().find_map(|slow| slow.topic.clone());
     check(&named, problems);
-    let (job, instance) = job?;
+    let job = job?;
     let mut http = http?;
     let slow = match slow {
         Some(slow) => Some(slow?.settings),
@@ -111,17 +115,24 @@ pub(crate) fn read(
     if let Some(slow) = &slow {
         slow::apply(slow, &mut http);
     }
+    let (source, sink) = (source?, sink?);
+    memory::check(
+        job.memory.as_ref(),
+        Tasks::of_chain(source.parallelism, http.len(), sink.parallelism),
+        problems,
+    );
     Some(JobFile {
         path: path.to_owned(),
         text: text.all.clone(),
         file_end: text.file_end,
-        job,
-        instance,
-        source: source?,
+        job: job.name,
+        instance: job.instance,
+        memory: job.memory.map(|memory| memory.value),
+        source,
         transform,
         http,
         slow,
-        sink: sink?,
+        sink,
         dead_letter_topic: named.dead_letter_topic.map(|topic| topic.value),
         errors,
         latency_goal: named.goal.or(named.interval).map_or(GOAL_DEFAULT, |goal| goal.value),
@@ -132,14 +143,23 @@ pub(crate) fn read(
     })
 }
 
-fn read_job(mut section: Section<'_>, problems: &mut Problems) -> Option<(String, String)> {
+/// The `[job]` section.
+struct JobSettings {
+    name: String,
+    instance: String,
+    memory: Option<At<u64>>,
+}
+
+fn read_job(mut section: Section<'_>, problems: &mut Problems) -> Option<JobSettings> {
     let name = section.required_string("name", "delayed-flights", problems);
     let instance = section.string("instance", problems);
+    let memory = section.bytes("memory", MEMORY, problems);
     section.finish(problems);
     for id in name.iter().chain(&instance) {
         check_id(id, "a job name or instance", problems);
     }
-    Some((name?.value, instance.map_or_else(|| "main".to_owned(), |instance| instance.value)))
+    let instance = instance.map_or_else(|| "main".to_owned(), |instance| instance.value);
+    Some(JobSettings { name: name?.value, instance, memory })
 }
 
 fn read_source(
@@ -158,7 +178,7 @@ fn read_source(
     let group = section.required_string("group", "flights-delays", problems);
     let format = read_format(&mut section, named, problems);
     let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
-    let record_bytes_max = section.integer("record_bytes_max", RECORD_BYTES_MAX, problems);
+    let record_bytes_max = section.bytes("record_bytes_max", RECORD_BYTES_MAX, problems);
     let config = section.section("group_config", problems);
     let config = config.map(|section| group_config::read(&section, problems)).unwrap_or_default();
     let security = section.section("security", problems);

@@ -19,7 +19,7 @@ use sharestream_kafka::BadRecords;
 use sharestream_kafka::formats::RowEncoder;
 use sharestream_kafka::parking;
 use sharestream_kafka::source::{RecordBytes, RecordCoordinates, RowsBuilder, TopicNames};
-use sharestream_wire::records::RawBatch;
+use sharestream_wire::records::{DECOMPRESSED_BYTES_MAX, RawBatch};
 
 use super::facts::{Expected, digest};
 use crate::job_file::JobFile;
@@ -43,6 +43,8 @@ pub(crate) struct Recompute {
     on_decode: Expected,
     /// And one that the transform rejects.
     on_transform: Expected,
+    /// And one whose batch nobody can hold decompressed.
+    on_too_large: Expected,
 }
 
 impl Recompute {
@@ -70,11 +72,12 @@ impl Recompute {
             BadRecords::Reject | BadRecords::Fail | BadRecords::Release => Expected::RejectedUnkept,
         };
         let (on_decode, on_transform) = (of(RejectKind::Decode), of(RejectKind::Transform));
+        let on_too_large = of(RejectKind::TooLarge);
         let key = job.sink.key.clone();
         let is_parking =
             |topic: &&Arc<TopicInfo>| Some(&*topic.name) == job.parking_topic().map(String::as_str);
         let parking = sources.iter().find(is_parking).map(|topic| (topic.topic_id, topic.name.clone()));
-        Ok(Recompute { rows, topics, parking, operator, encoder, key, on_decode, on_transform })
+        Ok(Recompute { rows, topics, parking, operator, encoder, key, on_decode, on_transform, on_too_large })
     }
 
     /// Takes the next committed batch of a source partition.
@@ -86,7 +89,15 @@ impl Recompute {
         expected: &mut Vec<Expected>,
     ) -> anyhow::Result<()> {
         let topic = *self.topics.get(&source.topic_id).context("a source topic without a number")?;
-        let records = batch.records()?;
+        let Some(records) = batch.records_within(DECOMPRESSED_BYTES_MAX)? else {
+            // No job reads it: each of its offsets is too large.
+            let index = |offset: i64| usize::try_from((offset - initial.0).max(0));
+            let first = index(batch.header.base_offset)?;
+            expected.resize(first.max(expected.len()), Expected::NoRecord);
+            let past_end = index(batch.header.last_offset().saturating_add(1))?;
+            expected.resize(past_end.max(expected.len()), self.on_too_large);
+            return Ok(());
+        };
         self.rows.add_block(records.payload());
         for record in &records {
             let record = record?;

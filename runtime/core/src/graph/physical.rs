@@ -66,6 +66,7 @@ pub(crate) struct Blueprint {
     pub(super) sink: Arc<dyn SinkFactory>,
     pub(super) sink_parallelism: usize,
     pub(super) bounds: Bounds,
+    pub(super) epoch_bytes_max: u64,
     pub(super) close_deadline: Duration,
     pub(super) event_time: Option<EventTime>,
 }
@@ -98,6 +99,7 @@ impl Blueprint {
                 rows_max: graph.options.channel_rows_max,
                 bytes_max: graph.options.channel_bytes_max,
             },
+            epoch_bytes_max: graph.options.epoch_bytes_max,
             close_deadline: graph.options.close_deadline,
             event_time: graph.options.event_time.clone(),
         }

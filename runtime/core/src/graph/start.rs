@@ -251,6 +251,8 @@ impl<'a> Start<'a> {
                     gauges: self.gauges.clone(),
                     event_time,
                     times: EventTimesOfEpoch::default(),
+                    epoch_bytes_max: self.blueprint.epoch_bytes_max,
+                    epoch_bytes: 0,
                     is_acquiring: true,
                     is_stopping: false,
                     is_in_call: false,

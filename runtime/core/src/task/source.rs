@@ -46,6 +46,10 @@ pub(crate) struct SourceTask {
     /// `None`: the job has no event time.
     pub(crate) event_time: Option<EventTimeReader>,
     pub(crate) times: EventTimesOfEpoch,
+    /// Of the open epoch: beyond it nothing is handed on until the barrier.
+    pub(crate) epoch_bytes_max: u64,
+    /// Handed on since the last barrier.
+    pub(crate) epoch_bytes: u64,
     pub(crate) is_acquiring: bool,
     /// Asked to stop, and hands on what it must not give back.
     pub(crate) is_stopping: bool,
@@ -137,7 +141,7 @@ impl SourceTask {
                     self.gauges.show(self.context.subtask, self.source.metrics());
                     obeyed?;
                 }
-                event = self.source.next(), if self.is_acquiring => {
+                event = self.source.next(), if self.may_hand_on() => {
                     let event = event?;
                     self.hand_on(event).await?;
                     if self.is_stopping {
@@ -151,8 +155,15 @@ impl SourceTask {
         }
     }
 
+    /// False while the epoch is full. Its barrier is due then, and is sent as soon as an epoch may be closed; with slow
+    /// commits what is handed on meanwhile would have no bound but the lock windows. A drain hands on what it must.
+    fn may_hand_on(&self) -> bool {
+        self.is_acquiring && (self.is_stopping || self.epoch_bytes < self.epoch_bytes_max)
+    }
+
     async fn hand_on(&mut self, event: SourceEvent) -> Result<(), Interrupt> {
         let in_flight = self.source.in_flight();
+        self.epoch_bytes = in_flight.byte_count;
         if self.gauges.metrics_due(self.context.subtask, self.context.clock.now()) {
             self.gauges.show(self.context.subtask, self.source.metrics());
         }
@@ -190,7 +201,9 @@ impl SourceTask {
                 let mut report = report?;
                 report.event_times.append(&mut self.times.take());
                 self.output.barrier(barrier).await?;
-                self.gauges.barrier(subtask, self.source.in_flight());
+                let in_flight = self.source.in_flight();
+                self.epoch_bytes = in_flight.byte_count;
+                self.gauges.barrier(subtask, in_flight);
                 self.context.tell(TaskEvent::SourceAcked { subtask, checkpoint, report }).await
             }
             SourceCommand::Deferred(checkpoint, offsets) => {

@@ -95,3 +95,27 @@ async fn an_idle_job_commits_nothing() {
     assert_eq!(report.unwrap().status.commits, setup.broker.commit_count() as u64);
     assert_eq!(setup.broker.open_count(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_full_epoch_holds_the_source_until_its_barrier_may_be_sent() {
+    let mut setup = Setup::new(1, 5_000);
+    setup.options = setup.options.with_epoch_bytes_max(40).with_epoch_rows_max(1_000_000);
+    setup.gate.close();
+    let control = JobControl::new();
+    let run = setup.job().run(setup.env.clone(), control.clone());
+    let observe = async {
+        setup.env.clock.sleep(Duration::from_secs(5)).await;
+        let handed_out = setup.broker.handed_out_count();
+        // One epoch waits for its commit, one for that of the one before, and one is filled; a record has a byte here, and a
+        // batch seven.
+        assert!(handed_out < 3 * (40 + 7), "{handed_out}");
+        setup.env.clock.sleep(Duration::from_secs(5)).await;
+        assert_eq!(setup.broker.handed_out_count(), handed_out, "full means wait");
+        setup.gate.open();
+        setup.drain_when_done(&control).await;
+    };
+    let (report, ()) = tokio::join!(run, observe);
+    report.unwrap();
+    assert!(setup.broker.all_decided());
+    setup.broker.assert_exactly_once();
+}
