@@ -1,5 +1,6 @@
 //! The job file: TOML in, a checked [`JobFile`] or every fault at once out.
 
+mod across;
 mod columns;
 mod errors;
 mod group_config;
