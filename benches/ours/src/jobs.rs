@@ -76,6 +76,9 @@ struct JobsArgs {
     /// Longest time between two checkpoints, milliseconds
     #[arg(long, default_value = "20", value_parser = milliseconds)]
     interval: Duration,
+    /// Time that the embedded broker keeps every EndTxn waiting, milliseconds: what replication and a busy coordinator cost
+    #[arg(long, default_value = "0", value_parser = milliseconds, conflicts_with = "brokers")]
+    end_txn_delay: Duration,
     /// Rounds that are measured, after one that is not
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -125,6 +128,9 @@ async fn run(env: Env, name: &str, cases: &[Case], args: &JobsArgs) -> anyhow::R
     let mut world = World::start(env, args.brokers.as_deref()).await?;
     let input = world.fresh_name("input");
     world.topic(&input, args.partitions, args.records, args.value_bytes, Spread::Even).await?;
+    if args.end_txn_delay > Duration::ZERO {
+        world.delay_end_txn(args.end_txn_delay)?;
+    }
     let mut measured: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
     for round in 0..=args.rounds {
         // There and back: who comes first has it no easier than who comes last.
@@ -141,8 +147,13 @@ async fn run(env: Env, name: &str, cases: &[Case], args: &JobsArgs) -> anyhow::R
             }
         }
     }
-    let broker = if world.is_embedded() { "embedded, in this process" } else { "outside" };
-    let row = |index: usize| row(name, broker, cases, &measured, index);
+    let delay_ms = args.end_txn_delay.as_millis();
+    let broker = match (world.is_embedded(), delay_ms) {
+        (false, _) => "outside".to_owned(),
+        (true, 0) => "embedded, in this process".to_owned(),
+        (true, _) => format!("embedded, in this process, EndTxn {delay_ms} ms later"),
+    };
+    let row = |index: usize| row(name, &broker, cases, &measured, index);
     let rows: Vec<Value> = (0..cases.len()).map(row).collect();
     let columns: Vec<&str> = COLUMNS.into_iter().chain([ratio_name(name)]).collect();
     print(&rows, &columns, args.json);

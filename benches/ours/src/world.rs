@@ -1,8 +1,12 @@
 //! An embedded broker in this process, or brokers that are there; and topics with records.
 
+use std::time::Duration;
+
+use anyhow::Context;
 use sharestream_base::Env;
 use sharestream_base::ids::PartitionIndex;
-use sharestream_broker::{Broker, RunningBroker};
+use sharestream_broker::faults::{Fault, FaultAction};
+use sharestream_broker::{ApiKey, Broker, RunningBroker};
 use sharestream_client::{Client, ClientConfig, NewTopic, Producer, WriterConfig};
 
 /// Where the records are.
@@ -82,6 +86,13 @@ impl World {
             writer.append(name, PartitionIndex(partition), now_ms, None, Some(value.as_bytes()), &[]).await?;
         }
         producer.flush().await?;
+        Ok(())
+    }
+
+    /// From now on the embedded broker serves each EndTxn so much later.
+    pub(crate) fn delay_end_txn(&self, delay: Duration) -> anyhow::Result<()> {
+        let broker = self.broker.as_ref().context("only the embedded broker can be told to wait")?;
+        broker.faults().plant(Fault::new(FaultAction::Delay(delay)).api(ApiKey::END_TXN).times(u64::MAX))?;
         Ok(())
     }
 
