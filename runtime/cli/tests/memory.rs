@@ -30,7 +30,7 @@ format = "raw"
 share.auto.offset.reset = "earliest"
 share.isolation.level = "read_committed"
 [transform]
-sql = "SELECT octet_length(value) AS bytes FROM source"
+sql = "SELECT octet_length(CAST(value AS VARCHAR)) AS bytes FROM source"
 [sink]
 topic = "sizes"
 partitions = 1
