@@ -18,7 +18,7 @@ pub(in crate::plan) fn make_plot(dice: &Dice, plan: &mut Plan) {
     match dice.between(0, 9) {
         0..=2 => reset_behind_a_back(dice, plan),
         3 | 4 => reset_while_away(dice, plan),
-        5 | 6 => ghost_of_a_claim(dice, plan),
+        5 | 6 => ghost_of_a_claim(dice, plan, (30, 500)),
         7 => dead_for_long(dice, plan),
         _ => late_floor(dice, plan),
     }
@@ -87,8 +87,8 @@ fn reset_while_away(dice: &Dice, plan: &mut Plan) {
 }
 
 /// A replica has read the claim of another, which dies. It gets the records, and stands still until claim and marker are
-/// compacted away (F7). Then it alone is left.
-fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan) {
+/// compacted away (F7). Then it alone is left. `soon`: how many milliseconds it has with the records first.
+fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan, soon: (u64, u64)) {
     two_workers(dice, plan);
     busy(dice, plan);
     ledger(plan, |ledger| {
@@ -104,7 +104,7 @@ fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan) {
     let then = vec![
         TimedFault { at, fault: kill(dice.ms(700, 1_500)) },
         TimedFault {
-            at: at + dice.ms(30, 500),
+            at: at + dice.ms(soon.0, soon.1),
             fault: Fault::PauseWorker { worker: other, lasts: stands_still },
         },
         TimedFault { at: at + stands_still, fault: kill(dice.ms(60_000, 80_000)) },
@@ -220,16 +220,23 @@ pub(super) fn dies_for_long(dice: &Dice, plan: &mut Plan) {
     dead_for_long(dice, plan);
 }
 
-/// [`late_floor`] likewise.
+/// A floor arrives when others have raised a higher one, and nothing moves any more that would make them raise another.
 pub(super) fn floors_are_late(dice: &Dice, plan: &mut Plan) {
     be_in_ledger_mode(dice, plan);
-    late_floor(dice, plan);
+    busy(dice, plan);
+    plan.busy_for = dice.ms(7_000, 11_000);
+    let busy_ms = millis(plan.busy_for);
+    let moment = Moment::WorkerSends { worker: dice.index(2), request: Request::Floor };
+    let silence = Fault::Silence { lasts: dice.ms(4_000, 8_000) };
+    let at = dice.ms(busy_ms / 2, busy_ms * 3 / 4);
+    plan.faults.push(TimedFault { at, fault: at_once(moment, vec![now(silence)]) });
 }
 
-/// [`ghost_of_a_claim`] likewise.
+/// [`ghost_of_a_claim`] likewise. Whoever gets the records has no time to claim them, and no reason to end their owner.
 pub(super) fn ghosts_of_claims(dice: &Dice, plan: &mut Plan) {
     be_in_ledger_mode(dice, plan);
-    ghost_of_a_claim(dice, plan);
+    ghost_of_a_claim(dice, plan, (5, 80));
+    ledger(plan, |ledger| ledger.commit_deadline = Duration::from_secs(10));
 }
 
 /// [`reset_while_away`] likewise.

@@ -13,20 +13,20 @@ use super::{Fault, Moment, Plan, TimedFault, WorkerPlan};
 
 pub(super) use ledger::make_plot;
 
-/// Of so many seeds in a hundred, the plan is one of [`PLOTS`].
-const PLOT_PERCENT: u64 = 25;
+/// Of so many seeds one is a plot.
+const SEEDS_PER_PLOT: u64 = 4;
 
 /// Settings and faults that belong together.
 struct Plot {
     name: &'static str,
-    /// How many of [`PLOTS`] it counts for: whatever shows less often is drawn more often.
-    weight: usize,
+    /// How often it has its turn: what shows less often needs more.
+    turns: usize,
     /// Gives them to a plan.
     make: fn(&Dice, &mut Plan),
 }
 
-const fn plot(name: &'static str, weight: usize, make: fn(&Dice, &mut Plan)) -> Plot {
-    Plot { name, weight, make }
+const fn plot(name: &'static str, turns: usize, make: fn(&Dice, &mut Plan)) -> Plot {
+    Plot { name, turns, make }
 }
 
 const PLOTS: &[Plot] = &[
@@ -50,16 +50,22 @@ const PLOTS: &[Plot] = &[
     plot("away-while-the-group-is-reset", 1, ledger::is_away_while_the_group_is_reset),
 ];
 
-/// Makes some plans plots. Drawn apart, from dice of their own, so that all other plans stay what they are.
+/// Makes some plans plots, with dice of their own: all other plans stay what they are.
 pub(super) fn draw_plot(plan: &mut Plan) {
-    let dice = Dice::of(plan.seed, "plots");
-    if dice.chance(PLOT_PERCENT) {
-        let weighted = || PLOTS.iter().flat_map(|plot| std::iter::repeat_n(plot, plot.weight));
-        let number = dice.index(weighted().count());
-        if let Some(plot) = weighted().nth(number) {
-            make(plot, &dice, plan);
-        }
+    if let Some(plot) = in_turn(plan.seed) {
+        make(plot, &Dice::of(plan.seed, "plots"), plan);
     }
+}
+
+/// The plot of a seed. In turn and not by chance, so that every exploration of some length comes to all of them.
+fn in_turn(seed: u64) -> Option<&'static Plot> {
+    if seed % SEEDS_PER_PLOT != SEEDS_PER_PLOT - 1 {
+        return None;
+    }
+    let turns_max = PLOTS.iter().map(|plot| plot.turns).max().unwrap_or(0);
+    let turns = || (0..turns_max).flat_map(|turn| PLOTS.iter().filter(move |plot| plot.turns > turn));
+    let count = u64::try_from(turns().count()).unwrap_or(1);
+    turns().nth(usize::try_from(seed / SEEDS_PER_PLOT % count).unwrap_or(0))
 }
 
 /// Names of the plots.
@@ -123,5 +129,42 @@ fn busy(dice: &Dice, plan: &mut Plan) {
     for worker in &mut plan.workers {
         worker.checkpoint_interval = dice.ms(20, 300);
         worker.poll_records = dice.pick(&[1, 10, 10]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_plot_has_its_turn_within_a_hundred_seeds() {
+        let turns = PLOTS.iter().map(|plot| plot.turns).sum::<usize>();
+        for first in [0, 777] {
+            let plots: Vec<&str> = (first..first + 100).filter_map(in_turn).map(|plot| plot.name).collect();
+            assert_eq!(plots.len(), 25);
+            assert!(turns <= plots.len(), "{turns} turns");
+            assert_eq!(plots.into_iter().collect::<BTreeSet<_>>(), names().collect::<BTreeSet<_>>());
+        }
+        assert_eq!(names().collect::<BTreeSet<_>>().len(), PLOTS.len(), "a name twice");
+    }
+
+    #[test]
+    fn a_plot_makes_anything_its_own() {
+        for name in names() {
+            for seed in 0..50 {
+                let plan = Plan::draw_as(seed, Some(name));
+                assert_eq!(plan, Plan::draw_as(seed, Some(name)), "{name} seed {seed}");
+                assert_eq!(plan.faults.is_empty(), name == "calls-outlast-locks", "{name} seed {seed}");
+                assert!(!plan.at_least_once, "{name} seed {seed}");
+                let parallelism = plan.workers.iter().map(|worker| worker.parallelism).max();
+                let outputs = usize::try_from(plan.output_partitions).ok();
+                assert!(
+                    parallelism <= outputs,
+                    "{name} seed {seed}: {parallelism:?} sinks, {outputs:?} partitions"
+                );
+            }
+        }
     }
 }

@@ -55,11 +55,15 @@ pub(super) fn calls_outlast_locks(dice: &Dice, plan: &mut Plan) {
     plan.operators.calls = Calls::Deferred;
 }
 
-/// Attempts fail when their epochs are closed and not staged, and their sources stay.
+/// Attempts fail when their epochs are closed and not staged, and their sources stay: with records, mostly, that earlier
+/// epochs have deferred.
 pub(super) fn fails_before_it_stages(dice: &Dice, plan: &mut Plan) {
     be_transactional(dice, plan);
     busy(dice, plan);
     have_stores(plan);
+    if dice.chance(75) {
+        plan.operators.calls = Calls::Deferred;
+    }
     for at in spread(dice, plan, 3) {
         let moment =
             Moment::Step { worker: dice.index(plan.workers.len()), step: CommitStep::BeforeManifest };
@@ -85,7 +89,11 @@ pub(super) fn stops_near_the_limit(dice: &Dice, plan: &mut Plan) {
     busy(dice, plan);
     plan.workers.truncate(1);
     plan.group.delivery_limit = 2;
+    // Much is held at a time, and decided in several epochs.
+    (plan.nodes, plan.source_partitions) = (1, 5);
+    plan.busy_for = plan.busy_for.min(Duration::from_secs(14));
     for worker in &mut plan.workers {
+        worker.checkpoint_interval = dice.ms(800, 2_000);
         worker.poll_records = dice.pick(&[10, 100, 4_000]);
     }
     let step = |step| Moment::Step { worker: 0, step };
@@ -99,37 +107,40 @@ pub(super) fn stops_near_the_limit(dice: &Dice, plan: &mut Plan) {
 }
 
 /// An incarnation stands still when it has said that it takes the job over and has not done it. Another one does, and
-/// stands still in turn when the first goes on.
+/// stands still in turn before it has written an outcome; a later one would tell the first what has happened, and so would
+/// a store.
 pub(super) fn overtaken_at_its_start(dice: &Dice, plan: &mut Plan) {
     be_transactional(dice, plan);
     busy(dice, plan);
+    plan.operators.is_stateful = false;
+    for worker in &mut plan.workers {
+        worker.has_store = false;
+    }
     let worker = dice.index(plan.workers.len());
-    let lasts = dice.ms(800, 2_500);
-    let request = dice.pick(&[Request::Produce, Request::FindCoordinator]);
-    let pause = Fault::PauseWorker { worker, lasts: dice.ms(2_000, 6_000) };
-    let then = vec![
-        now(Fault::Zombie { worker, lasts }),
-        TimedFault { at: lasts - Duration::from_millis(dice.between(1, 20)), fault: pause },
-    ];
+    let first_epoch = Moment::Step { worker, step: CommitStep::BeforeManifest };
+    let stands_still = Fault::When { moment: first_epoch, hold: dice.ms(4_000, 8_000), then: Vec::new() };
+    let then = vec![now(Fault::Zombie { worker, lasts: dice.ms(1_000, 2_500) }), now(stands_still)];
     let at = some_time(dice, plan);
     let begin = Fault::KillWorker { worker, down: dice.ms(10, 1_000), power: false };
-    let overtaken = at_once(Moment::WorkerSends { worker, request }, then);
+    let says_so = Moment::WorkerSends { worker, request: Request::Produce };
     plan.faults.push(TimedFault { at, fault: begin });
-    plan.faults.push(TimedFault { at: at + Duration::from_millis(1), fault: overtaken });
+    plan.faults.push(TimedFault { at: at + Duration::from_millis(1), fault: at_once(says_so, then) });
 }
 
-/// A stage is on its way to the share coordinator for longer than its transaction lasts.
+/// A stage is on its way to the share coordinator until its transaction is given up, and a while longer: stages of other
+/// leaders arrive meanwhile, and their transactions end.
 pub(super) fn stage_outlives_its_transaction(dice: &Dice, plan: &mut Plan) {
     be_transactional(dice, plan);
     busy(dice, plan);
-    plan.nodes = 3;
-    for at in spread(dice, plan, 2) {
-        let silence = Fault::Silence { lasts: dice.ms(10_200, 20_000) };
-        let sent = Moment::NodeSends { request: Request::WriteShareGroupState };
-        let step = Moment::Step { worker: dice.index(plan.workers.len()), step: CommitStep::BeforeStaging };
-        let stages = at_once(step, vec![now(at_once(sent, vec![now(silence)]))]);
-        plan.faults.push(TimedFault { at, fault: stages });
-    }
+    (plan.nodes, plan.source_partitions) = (3, dice.pick(&[5, 8]));
+    // A commit may take fifteen seconds.
+    let silence = Fault::Silence { lasts: dice.ms(16_500, 25_000) };
+    let sent = Moment::NodeSends { request: Request::WriteShareGroupState };
+    let step = Moment::Step { worker: dice.index(plan.workers.len()), step: CommitStep::BeforeStaging };
+    let stages = at_once(step, vec![now(at_once(sent, vec![now(silence)]))]);
+    // Records still come when it arrives.
+    plan.busy_for = Duration::from_secs(30);
+    plan.faults.push(TimedFault { at: dice.ms(500, 4_000), fault: stages });
 }
 
 /// The end of a transaction is decided, and its coordinator reaches no other node for longer than a transaction may last.
