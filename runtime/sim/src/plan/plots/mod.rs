@@ -37,7 +37,7 @@ const PLOTS: &[Plot] = &[
     plot("dies-before-its-end", 1, transactional::dies_before_its_end),
     plot("stops-near-the-limit", 1, transactional::stops_near_the_limit),
     plot("overtaken-at-its-start", 1, transactional::overtaken_at_its_start),
-    plot("stage-outlives-its-transaction", 2, transactional::stage_outlives_its_transaction),
+    plot("stage-outlives-its-transaction", 3, transactional::stage_outlives_its_transaction),
     plot("markers-outlast-the-time-out", 1, transactional::markers_outlast_the_time_out),
     plot("rows-are-late", 2, processes::rows_are_late),
     plot("claims-at-once", 2, ledger::claims_at_once),

@@ -127,20 +127,19 @@ pub(super) fn overtaken_at_its_start(dice: &Dice, plan: &mut Plan) {
     plan.faults.push(TimedFault { at: at + Duration::from_millis(1), fault: at_once(says_so, then) });
 }
 
-/// A stage is on its way to the share coordinator until its transaction is given up, and a while longer: stages of other
-/// leaders arrive meanwhile, and their transactions end.
+/// A stage is on its way to the share coordinator for longer than its transaction lasts.
 pub(super) fn stage_outlives_its_transaction(dice: &Dice, plan: &mut Plan) {
     be_transactional(dice, plan);
     busy(dice, plan);
-    (plan.nodes, plan.source_partitions) = (3, dice.pick(&[5, 8]));
-    // A commit may take fifteen seconds.
-    let silence = Fault::Silence { lasts: dice.ms(16_500, 25_000) };
-    let sent = Moment::NodeSends { request: Request::WriteShareGroupState };
-    let step = Moment::Step { worker: dice.index(plan.workers.len()), step: CommitStep::BeforeStaging };
-    let stages = at_once(step, vec![now(at_once(sent, vec![now(silence)]))]);
-    // Records still come when it arrives.
-    plan.busy_for = Duration::from_secs(30);
-    plan.faults.push(TimedFault { at: dice.ms(500, 4_000), fault: stages });
+    plan.nodes = 3;
+    plan.source_partitions = plan.source_partitions.max(3);
+    for at in spread(dice, plan, 2) {
+        let silence = Fault::Silence { lasts: dice.ms(10_200, 20_000) };
+        let sent = Moment::NodeSends { request: Request::WriteShareGroupState };
+        let step = Moment::Step { worker: dice.index(plan.workers.len()), step: CommitStep::BeforeStaging };
+        let stages = at_once(step, vec![now(at_once(sent, vec![now(silence)]))]);
+        plan.faults.push(TimedFault { at, fault: stages });
+    }
 }
 
 /// The end of a transaction is decided, and its coordinator reaches no other node for longer than a transaction may last.
