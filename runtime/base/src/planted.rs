@@ -67,9 +67,9 @@ bugs! {
     /// Source: after a failed attempt the open epoch outlives the rewind: its decisions stay, and its records are not handed
     /// on again. They are acknowledged without effects.
     OpenEpochOutlivesRewind = "open-epoch-outlives-rewind";
-    /// Source: a rewind does not forget what was staged. Records that are committed, or that anybody may have by now, are handed
-    /// on again from memory.
-    RewindKeepsStaged = "rewind-keeps-staged";
+    /// Source: a rewind forgets what earlier epochs have deferred, with all that they have decided. Nobody works on those
+    /// records any more, and their locks are renewed.
+    RewindForgetsDeferred = "rewind-forgets-deferred";
     /// Source: a stop gives back records near their delivery limit, too. At the limit that archives them.
     ProtectedReleasedAtStop = "protected-released-at-stop";
     /// Commit: gaps (control records, compaction holes) are decided but not staged. They come back until they are
@@ -153,8 +153,8 @@ bugs! {
     /// Planner: a barrier passes calls although a record may be several rows. The operator sees two rows of one deferred
     /// offset and refuses, so the job ends.
     BarrierPassesAwaitedCalls = "barrier-passes-awaited-calls";
-    /// Three processes: a sink that has not heard of its epoch's transaction writes into the newest that it has heard of. Effects
-    /// commit before their acknowledgements.
+    /// Three processes: a sink writes into the newest transaction that it has heard of, whatever epoch its rows are of. Rows
+    /// that come late commit with other acknowledgements than their own.
     IdentityNotAwaited = "identity-not-awaited";
     /// Three processes: the sinks take a broken connection for the end of its rows.
     BrokenConnectionIsEnd = "broken-connection-is-end";

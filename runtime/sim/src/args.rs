@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use sharestream_base::planted::{Bug, UnknownBug};
+use sharestream_sim::plan::Plan;
 
 /// Runs whole jobs on simulated time, network, processes and stores: one seed, or as many as fit into a time.
 ///
@@ -35,6 +36,10 @@ pub(crate) struct Args {
     /// Plants a bug (see `--list-bugs`): then a finding is what is wanted, and its absence exit code 1.
     #[arg(long, value_name = "NAME", value_parser = bug)]
     pub(crate) bug: Option<Bug>,
+    /// Makes every plan one plot: settings and faults that belong together (`docs/simulation.md`). A name that is none
+    /// prints them all.
+    #[arg(long, value_name = "NAME", value_parser = plot, conflicts_with = "planted")]
+    pub(crate) plot: Option<&'static str>,
     /// Plants each bug in turn and counts the seeds until it is found.
     #[arg(long)]
     pub(crate) planted: bool,
@@ -58,6 +63,13 @@ pub(crate) struct Args {
 /// Reads the name of a planted bug.
 fn bug(name: &str) -> Result<Bug, String> {
     name.parse().map_err(|unknown: UnknownBug| format!("{unknown}; --list-bugs prints them all"))
+}
+
+/// Reads the name of a plot.
+fn plot(name: &str) -> Result<&'static str, String> {
+    let plots = Plan::plots();
+    let found = plots.iter().copied().find(|plot| *plot == name);
+    found.ok_or_else(|| format!("there is no such plot, but {}", plots.join(", ")))
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub struct Exploration {
     pub jobs: u16,
     /// A planted bug.
     pub bug: Option<Bug>,
+    /// Makes every plan this plot.
+    pub plot: Option<&'static str>,
     /// Stops at the first failure.
     pub first_failure: bool,
 }
@@ -85,7 +87,7 @@ pub fn explore(exploration: &Exploration, progress: &(dyn Fn(&Explored) + Sync))
                 return;
             }
             let seed = exploration.first_seed.wrapping_add(index);
-            let plan = Plan::draw(seed);
+            let plan = Plan::draw_as(seed, exploration.plot);
             let started_at = clock.now();
             let report = run(&plan, RunOptions { recording: false, bug: exploration.bug });
             let real = clock.now().duration_since(started_at);

@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn replay(args: &Args, seed: u64, output: &Output) -> anyhow::Result<bool> {
-    let mut plan = Plan::draw(seed);
+    let mut plan = Plan::draw_as(seed, args.plot);
     let whole = plan.clone();
     if let Some(list) = &args.faults {
         let numbers: Result<Vec<usize>, _> =
@@ -64,18 +64,19 @@ fn explore_seeds(args: &Args, output: &Output) -> bool {
         real_time: args.seconds.map(Duration::from_secs),
         jobs: args.jobs,
         bug: args.bug,
+        plot: args.plot,
         first_failure: args.bug.is_some(),
     };
     let explored = explore(&exploration, &|explored| output.progress(explored));
     output.explored(&explored);
     for failure in &explored.failures {
-        let plan = Plan::draw(failure.seed);
+        let plan = Plan::draw_as(failure.seed, args.plot);
         if args.no_shrink {
-            output.failure(&plan, &(0..plan.faults.len()).collect::<Vec<_>>(), &failure.findings, args.bug);
+            output.failure(&plan, &(0..plan.faults.len()).collect::<Vec<_>>(), &failure.findings, args);
             continue;
         }
         let shrunk = shrink(&plan, failure.findings.clone(), args.bug);
-        output.failure(&plan, &shrunk.kept, &shrunk.findings, args.bug);
+        output.failure(&plan, &shrunk.kept, &shrunk.findings, args);
         let report = run(&shrunk.plan, RunOptions { recording: true, bug: args.bug });
         output.timeline(&report);
     }

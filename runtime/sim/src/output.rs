@@ -13,6 +13,8 @@ use sharestream_sim::planted_table::Row;
 use sharestream_sim::timeline::timeline;
 use sharestream_sim::world::RunReport;
 
+use crate::args::Args;
+
 /// Seeds between two lines of progress, where nobody watches a terminal.
 const SEEDS_PER_LINE: u64 = 2_000;
 
@@ -94,9 +96,11 @@ impl Output {
     }
 
     /// A seed that failed, with the faults that are needed for it.
-    pub(crate) fn failure(&self, plan: &Plan, kept: &[usize], findings: &[Finding], bug: Option<Bug>) {
+    pub(crate) fn failure(&self, plan: &Plan, kept: &[usize], findings: &[Finding], args: &Args) {
         let list: Vec<String> = kept.iter().map(ToString::to_string).collect();
-        let planted = bug.map_or(String::new(), |bug| format!(" --bug {bug}"));
+        let option =
+            |name: &str, value: Option<&str>| value.map_or(String::new(), |it| format!(" --{name} {it}"));
+        let planted = option("bug", args.bug.map(Bug::name)) + &option("plot", args.plot);
         let command =
             format!("sharestream-sim --seed {} --faults '{}'{planted} --timeline", plan.seed, list.join(","));
         if self.json {

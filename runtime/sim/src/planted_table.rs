@@ -32,6 +32,7 @@ pub fn measure(bug: Bug, first_seed: u64, seeds_max: u64, jobs: u16) -> Row {
         real_time: Some(Duration::from_secs(600)),
         jobs,
         bug: Some(bug),
+        plot: None,
         first_failure: true,
     };
     let explored = explore(&exploration, &|_| {});

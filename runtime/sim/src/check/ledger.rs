@@ -18,6 +18,12 @@ use crate::workload::SOURCE;
 /// Findings that are kept: what follows is their echo.
 const FINDINGS_MAX: usize = 8;
 
+/// Clocks of two replicas are at most so far apart where none of them jumps.
+const CLOCKS_DIFFER_MS: i64 = 4_000;
+/// Claims of one replica that may meet the open claim of a late owner: one that ends it, and one whose attempt to do so
+/// was in vain.
+const MET_MAX: u32 = 2;
+
 /// A claim, and when its transaction is known to have ended.
 struct Claim<'a> {
     at: Offset,
@@ -57,6 +63,7 @@ pub(super) fn check(logs: &Logs, plan: &Plan, watch: &Watch) -> Vec<Finding> {
         let ledger = Ledger::of(seen.iter().filter(|seen| seen.partition == partition));
         found.extend(ledger.keys());
         found.extend(ledger.late_claims());
+        found.extend(ledger.late_owners(plan));
         found.extend(ledger.uncovered_tombstones());
         found.extend(ledger.floors_over_undecided(logs, plan));
     }
@@ -71,6 +78,19 @@ fn find(text: String) -> Finding {
 fn name_of(claim: &Claim<'_>) -> String {
     let OutcomeRecord { instance, checkpoint, .. } = claim.record;
     format!("the claim of {instance} checkpoint {checkpoint} at offset {}", claim.at)
+}
+
+fn has_some_of(one: &OutcomeRecord, other: &OutcomeRecord) -> bool {
+    one.generation == other.generation
+        && one.partitions.iter().any(|part| {
+            let same = other
+                .partitions
+                .iter()
+                .filter(|it| (it.topic_id, it.partition) == (part.topic_id, part.partition));
+            same.flat_map(|it| &it.ranges).any(|theirs| {
+                part.ranges.iter().any(|ours| ours.first <= theirs.last && theirs.first <= ours.last)
+            })
+        })
 }
 
 impl<'a> Ledger<'a> {
@@ -128,6 +148,36 @@ impl<'a> Ledger<'a> {
                 let generation = claim.record.generation;
                 found.push(find(format!(
                     "{} committed in replay generation {generation}, and {begun:?} had begun",
+                    name_of(claim)
+                )));
+            }
+        }
+        found
+    }
+
+    /// Rule 13: whoever meets the open claim of an owner that is late ends its transaction, and does not come back to it
+    /// again and again. Where something keeps the brokers from serving, that may fail.
+    fn late_owners(&self, plan: &Plan) -> Vec<Finding> {
+        let Some(settings) = plan.ledger.as_ref().filter(|_| !plan.has_outages()) else { return Vec::new() };
+        let half_ms = i64::try_from((settings.commit_deadline / 2).as_millis()).unwrap_or(0);
+        let mut found = Vec::new();
+        for (index, claim) in self.claims.iter().enumerate() {
+            let late_ms = claim.record.deadline_ms.saturating_add(CLOCKS_DIFFER_MS);
+            let end = claim.marker.unwrap_or(Offset(i64::MAX));
+            let met = self.claims[index + 1..].iter().filter(|other| {
+                other.at < end
+                    && other.record.instance != claim.record.instance
+                    && other.record.deadline_ms.saturating_sub(half_ms) > late_ms
+                    && has_some_of(other.record, claim.record)
+            });
+            let mut by_instance: BTreeMap<&str, u32> = BTreeMap::new();
+            for other in met {
+                *by_instance.entry(&other.record.instance).or_default() += 1;
+            }
+            if let Some((instance, count)) = by_instance.into_iter().find(|(_, count)| *count > MET_MAX) {
+                found.push(find(format!(
+                    "{} was open and its owner late, and {instance} claimed some of its records {count} times without \
+                     ending its transaction",
                     name_of(claim)
                 )));
             }

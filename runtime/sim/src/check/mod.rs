@@ -7,6 +7,7 @@
 //! | outcomes | G2, G4: committed outcomes decide every offset once, each effect in its own transaction |
 //! | outcomes | G4: incarnations commit in turn, none after its successor |
 //! | ledger | ledger mode: claims have keys of their own, and none commits after the mode or generation has changed |
+//! | ledger | whoever meets the open claim of a late owner ends it (where nothing is out) |
 //! | ledger | a floor has only committed claims below it, a tombstone a floor that covers it and a newer claim |
 //! | archived | G3: the broker gives up no record that the job did not reject (delivery limit) |
 //! | status | G5: a job states the mode that it was told to run |

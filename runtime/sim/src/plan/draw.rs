@@ -6,6 +6,7 @@ use sharestream_base::Rng;
 use sharestream_core::commit::CommitStep;
 
 use super::ledger::make_ledger;
+use super::plots::{draw_plot, make_named, names};
 use super::processes::draw_processes;
 use super::scenes::draw_scene;
 use super::{Calls, Fault, GroupPlan, MovedTopic, OperatorsPlan, Plan, TimedFault, Way, WorkerPlan};
@@ -186,8 +187,23 @@ impl Plan {
         draw_operators(&mut plan);
         plan.strain_deliveries();
         draw_processes(&mut plan);
+        draw_plot(&mut plan);
         plan.faults.sort_by_key(|fault| fault.at);
         plan
+    }
+
+    /// The plan of a seed, made into the plot of that name; as it is, if there is none.
+    pub fn draw_as(seed: u64, plot: Option<&str>) -> Plan {
+        let mut plan = Plan::draw(seed);
+        if let Some(name) = plot {
+            make_named(&mut plan, name);
+        }
+        plan
+    }
+
+    /// Names of all plots.
+    pub fn plots() -> Vec<&'static str> {
+        names().collect()
     }
 
     /// Some groups give a record few deliveries, and some jobs hold records for longer than a lock lasts. Drawn apart: what

@@ -42,13 +42,7 @@ pub(super) fn make_ledger(plan: &mut Plan) {
         return;
     }
     plan.at_least_once = false;
-    plan.ledger = Some(LedgerPlan {
-        commit_deadline: Duration::from_millis(dice.pick(&[2_000, 4_000, 4_000, 10_000])),
-        outcome_partitions: dice.pick(&[1, 4]),
-        segment_bytes: dice.pick(&[200, 1_500, 1_500, 6_000, 16 << 20]),
-        delete_retention: Duration::from_millis(dice.pick(&[500, 3_000, 86_400_000])),
-        session_timeout: None,
-    });
+    plan.ledger = Some(draw_ledger(&dice));
     plan.group.lock_duration = match dice.between(0, 3) {
         0 => plan.group.lock_duration,
         1 => dice.ms(8_000, 15_000),
@@ -85,6 +79,22 @@ pub(super) fn make_ledger(plan: &mut Plan) {
         let at = dice.ms(500.min(busy_ms), busy_ms * 3 / 4);
         plan.faults.extend(draw_scene(&dice, plan, at));
     }
+}
+
+/// Settings that make much happen within seconds.
+pub(super) fn draw_ledger(dice: &Dice) -> LedgerPlan {
+    LedgerPlan {
+        commit_deadline: Duration::from_millis(dice.pick(&[2_000, 4_000, 4_000, 10_000])),
+        outcome_partitions: dice.pick(&[1, 4]),
+        segment_bytes: dice.pick(&[200, 1_500, 1_500, 6_000, 16 << 20]),
+        delete_retention: Duration::from_millis(dice.pick(&[500, 3_000, 86_400_000])),
+        session_timeout: None,
+    }
+}
+
+/// The scene in which a late owner of `worker` commits while its transaction is ended.
+pub(super) fn draw_end_of_a_late_owner(dice: &Dice, plan: &Plan, worker: usize) -> Fault {
+    Scene { dice, plan, worker }.commits_while_it_is_ended()
 }
 
 fn draw_scene(dice: &Dice, plan: &Plan, at: Duration) -> Vec<TimedFault> {

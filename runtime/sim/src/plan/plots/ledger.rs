@@ -1,49 +1,26 @@
-//! Plots: settings and faults of ledger mode that belong together. Some mistakes show only when several things are as they
-//! rarely are by chance: who stands still must be out of its group and hold its locks, or who is dead must stay so while
-//! the log is compacted.
+//! Plots in ledger mode.
 
 use std::time::Duration;
 
 use sharestream_core::commit::CommitStep;
 
-use super::draw::{Dice, millis};
-use super::ledger::CLAIMED;
-use super::{Fault, LedgerPlan, Moment, Plan, Request, TimedFault, Way, WorkerPlan};
+use super::{at_once, busy, now, spread, two_workers};
+use crate::plan::draw::{Dice, millis};
+use crate::plan::ledger::{CLAIMED, draw_end_of_a_late_owner, draw_ledger};
+use crate::plan::{Fault, LedgerPlan, Moment, Plan, Request, TimedFault, Way};
 
 /// Claimed, and not far from it: others have read the claim by the time that something happens to its owner.
 const JUST_CLAIMED: [CommitStep; 2] = [CommitStep::AfterOutcome, CommitStep::BeforeStaging];
 
 /// Replaces the faults of a plan by those of one plot.
-pub(super) fn make_plot(dice: &Dice, plan: &mut Plan) {
+pub(in crate::plan) fn make_plot(dice: &Dice, plan: &mut Plan) {
     plan.faults.clear();
     match dice.between(0, 9) {
         0..=2 => reset_behind_a_back(dice, plan),
         3 | 4 => reset_while_away(dice, plan),
-        5 | 6 => ghost_of_a_claim(dice, plan),
+        5 | 6 => ghost_of_a_claim(dice, plan, (30, 500)),
         7 => dead_for_long(dice, plan),
         _ => late_floor(dice, plan),
-    }
-}
-
-fn now(fault: Fault) -> TimedFault {
-    TimedFault { at: Duration::ZERO, fault }
-}
-
-fn two_workers(dice: &Dice, plan: &mut Plan) {
-    plan.workers.truncate(2);
-    while let (Some(first), true) = (plan.workers.first(), plan.workers.len() < 2) {
-        let other = WorkerPlan { starts_at: dice.ms(0, 1_500), ..first.clone() };
-        plan.workers.push(other);
-    }
-}
-
-/// Records come all the time, and epochs are short.
-fn busy(dice: &Dice, plan: &mut Plan) {
-    plan.busy_for = dice.ms(14_000, 24_000);
-    plan.record_count = dice.between(500, 900);
-    for worker in &mut plan.workers {
-        worker.checkpoint_interval = dice.ms(20, 300);
-        worker.poll_records = dice.pick(&[1, 10, 10]);
     }
 }
 
@@ -110,8 +87,8 @@ fn reset_while_away(dice: &Dice, plan: &mut Plan) {
 }
 
 /// A replica has read the claim of another, which dies. It gets the records, and stands still until claim and marker are
-/// compacted away (F7). Then it alone is left.
-fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan) {
+/// compacted away (F7). Then it alone is left. `soon`: how many milliseconds it has with the records first.
+fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan, soon: (u64, u64)) {
     two_workers(dice, plan);
     busy(dice, plan);
     ledger(plan, |ledger| {
@@ -127,7 +104,7 @@ fn ghost_of_a_claim(dice: &Dice, plan: &mut Plan) {
     let then = vec![
         TimedFault { at, fault: kill(dice.ms(700, 1_500)) },
         TimedFault {
-            at: at + dice.ms(30, 500),
+            at: at + dice.ms(soon.0, soon.1),
             fault: Fault::PauseWorker { worker: other, lasts: stands_still },
         },
         TimedFault { at: at + stands_still, fault: kill(dice.ms(60_000, 80_000)) },
@@ -161,4 +138,109 @@ fn late_floor(dice: &Dice, plan: &mut Plan) {
         let at = dice.ms(1_000, 10_000);
         plan.faults.push(TimedFault { at, fault: Fault::When { moment, hold: Duration::ZERO, then } });
     }
+}
+
+/// Ledger mode with short deadlines, whatever the plan was.
+fn be_in_ledger_mode(dice: &Dice, plan: &mut Plan) {
+    plan.ledger = Some(LedgerPlan {
+        commit_deadline: Duration::from_millis(dice.pick(&[2_000, 2_000, 4_000])),
+        ..draw_ledger(dice)
+    });
+    plan.group.lock_duration = dice.ms(3_000, 6_000);
+    two_workers(dice, plan);
+}
+
+/// Two replicas claim the same records at the same time, and what tells each of the claim of the other is slow. Again and
+/// again: it is a matter of milliseconds.
+pub(super) fn claims_at_once(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    busy(dice, plan);
+    plan.group.lock_duration = dice.ms(15_000, 25_000);
+    for at in spread(dice, plan, 6) {
+        let worker = dice.index(2);
+        let delay_max = dice.ms(20, 300);
+        let weather = Fault::Weather { lasts: Duration::from_secs(1), delay_max, loss_percent: 0 };
+        let back = vec![now(Fault::ResumeWorker { worker }), now(weather)];
+        let moment = |worker| Moment::Step { worker, step: CommitStep::AfterManifest };
+        let claims = Fault::When { moment: moment(1 - worker), hold: dice.ms(1, 400), then: back };
+        let armed = TimedFault { at: dice.ms(50, 400), fault: claims };
+        let then = vec![now(Fault::Reset { worker }), armed];
+        let fault = Fault::When { moment: moment(worker), hold: Duration::from_secs(3), then };
+        plan.faults.push(TimedFault { at, fault });
+    }
+}
+
+/// Somebody ends the transaction of a late owner, which commits just before.
+pub(super) fn commits_while_it_is_ended(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    busy(dice, plan);
+    plan.group.lock_duration = dice.ms(15_000, 25_000);
+    for at in spread(dice, plan, 3) {
+        let fault = draw_end_of_a_late_owner(dice, plan, dice.index(2));
+        plan.faults.push(TimedFault { at, fault });
+    }
+}
+
+/// EndTxn has no answer for as long as it is asked for, and never arrives. Acknowledgements would arrive.
+pub(super) fn end_is_lost(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    busy(dice, plan);
+    plan.nodes = 3;
+    plan.source_partitions = plan.source_partitions.max(3);
+    ledger(plan, |ledger| ledger.commit_deadline = Duration::from_secs(2));
+    for at in spread(dice, plan, 2) {
+        let worker = dice.index(2);
+        let lasts = dice.ms(2_500, 4_000);
+        let reset = Fault::Reset { worker };
+        let then = vec![
+            now(Fault::Silence { lasts }),
+            TimedFault { at: lasts - Duration::from_millis(1), fault: reset },
+        ];
+        let moment = Moment::WorkerSends { worker, request: Request::EndTxn };
+        plan.faults.push(TimedFault { at, fault: at_once(moment, then) });
+    }
+}
+
+/// An epoch is closed, and claimed when others have decided its records and a floor has passed them.
+pub(super) fn claims_below_the_floor(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    busy(dice, plan);
+    plan.group.lock_duration = dice.ms(3_000, 4_000);
+    for at in spread(dice, plan, 2) {
+        let hold = plan.group.lock_duration + dice.ms(2_000, 5_000);
+        let moment = Moment::Step { worker: dice.index(2), step: CommitStep::AfterManifest };
+        plan.faults.push(TimedFault { at, fault: Fault::When { moment, hold, then: Vec::new() } });
+    }
+}
+
+/// [`dead_for_long`] in a plan that was drawn for something else.
+pub(super) fn dies_for_long(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    busy(dice, plan);
+    dead_for_long(dice, plan);
+}
+
+/// A floor arrives when others have raised a higher one, and nothing moves any more that would make them raise another.
+pub(super) fn floors_are_late(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    busy(dice, plan);
+    plan.busy_for = dice.ms(7_000, 11_000);
+    let busy_ms = millis(plan.busy_for);
+    let moment = Moment::WorkerSends { worker: dice.index(2), request: Request::Floor };
+    let silence = Fault::Silence { lasts: dice.ms(4_000, 8_000) };
+    let at = dice.ms(busy_ms / 2, busy_ms * 3 / 4);
+    plan.faults.push(TimedFault { at, fault: at_once(moment, vec![now(silence)]) });
+}
+
+/// [`ghost_of_a_claim`] likewise. Whoever gets the records has no time to claim them, and no reason to end their owner.
+pub(super) fn ghosts_of_claims(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    ghost_of_a_claim(dice, plan, (5, 80));
+    ledger(plan, |ledger| ledger.commit_deadline = Duration::from_secs(10));
+}
+
+/// [`reset_while_away`] likewise.
+pub(super) fn is_away_while_the_group_is_reset(dice: &Dice, plan: &mut Plan) {
+    be_in_ledger_mode(dice, plan);
+    reset_while_away(dice, plan);
 }
