@@ -145,7 +145,7 @@ fn offset_reset(facts: &GroupFacts, found: &mut Found) {
     }
     let fix = format!("{OFFSET_RESET} = \"earliest\" in [source.group_config] reads them, too");
     match facts.setting(OFFSET_RESET) {
-        Ok(Some(reset)) if reset == "earliest" => {
+        Ok(Some("earliest")) => {
             found.ok(NAME, format!("group '{group}' begins at the first record of what it has never read"));
         }
         Ok(Some(reset)) if reset.starts_with("by_duration") => {

@@ -4,7 +4,7 @@
 //! brokers, group, topics, transactional ids --collect--> facts --brokers, group, members, topics, ...--> findings
 //! checkpoint store -----------------------------probe--> facts --store, clock--------------------------> findings
 //! ```
-//! The facts are plain values and the findings pure functions of them; [`collect`] alone asks. Nothing is joined, created or
+//! The facts are plain values and the findings pure functions of them; `collect` alone asks. Nothing is joined, created or
 //! changed: what brokers tell is read, what they would refuse is asked with `validate_only`, and the checkpoint store gets one
 //! object that is taken away again. What cannot be looked at is a finding as well, with the reason.
 //!

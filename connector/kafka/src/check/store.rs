@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sharestream_base::Env;
-use sharestream_checkpoints::{JobKey, StoreLocation, StoreProbe};
+use sharestream_checkpoints::{ErrorKind, JobKey, StoreLocation, StoreProbe};
 
 use super::finding::{Area, Finding, Found};
 
@@ -57,7 +57,6 @@ pub async fn store(env: &Env, location: Option<&StoreLocation>, key: &JobKey) ->
 
 /// What a probe says.
 pub(super) fn probed(place: &str, key: &JobKey, probe: &StoreProbe, now_ms: i64, found: &mut Found) {
-    const RIGHTS: &str = "allow the job to list, read, create and delete objects there";
     let mut fine = true;
     let mut refuse = |name, message: String, fix: &str| {
         fine = false;
@@ -69,10 +68,16 @@ pub(super) fn probed(place: &str, key: &JobKey, probe: &StoreProbe, now_ms: i64,
             refuse("owner", message, "give each job a place of its own");
         }
         Ok(_) => {}
-        Err(error) => refuse("read", error.to_string(), RIGHTS),
+        Err(error) => refuse("read", error.to_string(), what_to_do(error)),
     }
     if let Err(error) = &probe.created {
-        refuse("create", error.to_string(), RIGHTS);
+        let message = match &probe.tried_parent {
+            Some(parent) => {
+                format!("{place} does not exist, and nothing can be created in {}: {error}", parent.display())
+            }
+            None => error.to_string(),
+        };
+        refuse("create", message, what_to_do(error));
     }
     match &probe.refuses_second {
         Some(Ok(false)) => {
@@ -81,14 +86,14 @@ pub(super) fn probed(place: &str, key: &JobKey, probe: &StoreProbe, now_ms: i64,
             );
             refuse("condition", message, "use a server that honours conditional writes (If-None-Match)");
         }
-        Some(Err(error)) => refuse("condition", error.to_string(), RIGHTS),
+        Some(Err(error)) => refuse("condition", error.to_string(), what_to_do(error)),
         Some(Ok(true)) | None => {}
     }
     if let Err(error) = &probe.listed {
-        refuse("list", error.to_string(), RIGHTS);
+        refuse("list", error.to_string(), what_to_do(error));
     }
     if let Some(Err(error)) = &probe.deleted {
-        refuse("delete", error.to_string(), RIGHTS);
+        refuse("delete", error.to_string(), what_to_do(error));
     }
     if fine {
         let what = match &probe.tried_parent {
@@ -109,6 +114,14 @@ pub(super) fn probed(place: &str, key: &JobKey, probe: &StoreProbe, now_ms: i64,
             owner.epoch
         );
         found.hint("last-owner", message, "if that process still runs, stop it first");
+    }
+}
+
+fn what_to_do(error: &sharestream_checkpoints::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::InvalidInput => "allow the job to list, read, create and delete objects there",
+        ErrorKind::Corrupt => "look at it before anything is started: nothing was changed",
+        _ => "can the place be written, and is its server running?",
     }
 }
 

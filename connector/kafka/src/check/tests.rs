@@ -604,7 +604,7 @@ fn topics_that_are_missing() {
             "one that gets one copy",
             |facts| missing(facts, OUTCOMES, creation(Some(1), Ok(()))),
             &[(Topics, "exists", Warning)],
-            &["4 partitions, 1 copies", "three copies"],
+            &["4 partitions, 1 copy", "three copies"],
         ),
         (
             "one that gets one copy by default",
@@ -667,7 +667,7 @@ fn topics_that_are_there() {
             "too few in sync",
             |facts| there(facts, LETTERS).in_sync_min = 1,
             &[(Topics, "in-sync", Warning)],
-            &["1 copies in sync"],
+            &["with 1 copy in sync"],
         ),
         (
             "the leader alone",

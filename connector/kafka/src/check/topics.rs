@@ -156,9 +156,10 @@ fn existence(topic: &TopicFacts, cluster: &Cluster<'_>, found: &mut Found) {
             let copies = copies.map(i64::from).or_else(|| default.and_then(|text| text.parse().ok()));
             let said = copies.map_or_else(
                 || "as many copies as the brokers make".to_owned(),
-                |count| format!("{count} copies"),
+                |count| counted(count, "copy", "copies"),
             );
-            let message = format!("{title} will be created: {partitions} partitions, {said}");
+            let partitions = counted(*partitions, "partition", "partitions");
+            let message = format!("{title} will be created: {partitions}, {said}");
             match copies {
                 Some(1) if cluster.node_count >= NODES_FOR_TWO_COPIES => {
                     let fix = format!(
@@ -172,6 +173,12 @@ fn existence(topic: &TopicFacts, cluster: &Cluster<'_>, found: &mut Found) {
         (Err(no), _) if no.is_refusal => found.refused(NAME, no.why.as_str(), ""),
         (Err(why), _) => found.not_checked(NAME, &title, why),
     }
+}
+
+fn counted(count: impl std::fmt::Display, one: &str, many: &str) -> String {
+    let count = count.to_string();
+    let word = if count == "1" { one } else { many };
+    format!("{count} {word}")
 }
 
 /// Whether what is written outlives a broker, and whether it can be written at all.
@@ -210,8 +217,9 @@ fn copies(topic: &TopicFacts, there: &TopicDescription, cluster: &Cluster<'_>, f
             );
         }
         Some(least) if least > in_sync => {
+            let in_sync_copies = counted(in_sync, "copy", "copies");
             let message = format!(
-                "{title} has a partition with {in_sync} copies in sync, and {MIN_IN_SYNC}={least}: writes wait for the others"
+                "{title} has a partition with {in_sync_copies} in sync, and {MIN_IN_SYNC}={least}: writes wait for the others"
             );
             found.warning("in-sync", message, "start the brokers that hold them");
         }

@@ -99,7 +99,9 @@ async fn connect(env: &Env, job: &JobFile) -> anyhow::Result<Client> {
         let text = "the brokers of this job live only as long as its run; name others with --brokers";
         return Err(Refused::error(text.to_owned()));
     };
-    let config = client_config(bootstrap, job.source.security.clone()).with_operation_timeout(QUESTION_MAX);
+    let config = client_config(bootstrap, job.source.security.clone())
+        .with_request_timeout(QUESTION_MAX)
+        .with_operation_timeout(QUESTION_MAX);
     Ok(Client::connect(env.clone(), config).await?)
 }
 
@@ -146,7 +148,7 @@ fn print(checked: &Checked) {
         (Weight::Hint, "hints"),
         (Weight::Ok, "ok"),
     ];
-    let counts = counts.map(|(weight, word)| format!("{} {word}", checked.count(weight))).join(", ");
+    let counts = counts.map(|(weight, word)| format!("{word} {}", checked.count(weight))).join(", ");
     let job = &checked.job;
     let verdict = match (checked.count(Weight::Refused), checked.mode) {
         (0, Some(mode)) => format!("may run in {} mode", mode_name(mode)),
