@@ -77,8 +77,10 @@ async fn collect(
     };
     let group = Box::pin(group(&admin, config, options, &topics, asked)).await;
     let nothing = Settings::new();
+    let mut wanted = config.group_configs.clone();
+    wanted.retain(|name, _| !group.unknown.contains(name));
     let limits = ClusterLimits::of(
-        &config.group_configs,
+        &wanted,
         group.told.as_ref().unwrap_or(&nothing),
         group.brokers.as_ref().unwrap_or(&nothing),
     );

@@ -76,7 +76,8 @@ pub(crate) fn letters_topic<'a>(settings: impl IntoIterator<Item = &'a Settings>
 impl GroupFacts {
     /// The value that will hold; what nobody tells is `Ok(None)` where everybody was asked.
     fn setting(&self, name: &str) -> Asked<Option<&str>> {
-        if let Some(value) = self.wanted.get(name) {
+        let is_unknown = self.unknown.iter().any(|unknown| unknown == name);
+        if let Some(value) = self.wanted.get(name).filter(|_| !is_unknown) {
             return Ok(Some(value));
         }
         let told = match &self.told {
@@ -228,7 +229,7 @@ fn deliveries(facts: &GroupFacts, found: &mut Found) {
         Ok(None) => found.not_checked(
             "renewal",
             RENEWAL_ENABLED,
-            "the brokers do not tell it; without it locks are not renewed",
+            "these brokers have no such setting; their leaders tell when a lock is renewed first",
         ),
         Err(why) => found.not_checked("renewal", RENEWAL_ENABLED, why),
     }

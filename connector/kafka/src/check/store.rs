@@ -21,7 +21,12 @@ const STEP_MS: i64 = 1_000;
 /// Dropped, the object may be left behind.
 pub async fn store(env: &Env, location: Option<&StoreLocation>, key: &JobKey) -> Vec<Finding> {
     let mut found = Found::of(Area::Store);
-    let mut created = None;
+    // What is said where no clock can be compared.
+    let is_bucket = location.is_some_and(|place| place.as_folder().is_none() && !place.is_memory());
+    let mut created = Err(match is_bucket {
+        true => "no object could be created there",
+        false => "there is no bucket, whose server would tell its time",
+    });
     match location {
         None => found.ok("store", "none: the job's transactions are its checkpoints"),
         Some(location) if location.is_memory() => {
@@ -35,8 +40,9 @@ pub async fn store(env: &Env, location: Option<&StoreLocation>, key: &JobKey) ->
             match env.clock.timeout(PATIENCE, Box::pin(StoreProbe::of(location, key, &name))).await {
                 Ok(Ok(probe)) => {
                     let between = (before_ms, env.clock.wall_ms());
-                    created =
-                        probe.created_ms.filter(|_| location.as_folder().is_none()).map(|ms| (ms, between));
+                    if let Some(ms) = probe.created_ms.filter(|_| is_bucket) {
+                        created = Ok((ms, between));
+                    }
                     probed(&location.to_string(), key, &probe, between.1, &mut found);
                 }
                 Ok(Err(error)) => found.refused("store", error.to_string(), "correct [checkpoint]"),
@@ -68,6 +74,10 @@ pub(super) fn probed(place: &str, key: &JobKey, probe: &StoreProbe, now_ms: i64,
             refuse("owner", message, "give each job a place of its own");
         }
         Ok(_) => {}
+        // Then nothing else is answered either.
+        Err(error) if error.kind() == ErrorKind::Retry => {
+            return refuse("read", error.to_string(), what_to_do(error));
+        }
         Err(error) => refuse("read", error.to_string(), what_to_do(error)),
     }
     if let Err(error) = &probe.created {
@@ -125,16 +135,15 @@ fn what_to_do(error: &sharestream_checkpoints::Error) -> &'static str {
     }
 }
 
-/// What is known of clocks. `store`: when a bucket says that an object was created, and when that was by our clock.
-pub(super) fn clock(store: Option<(i64, (i64, i64))>) -> Vec<Finding> {
+/// What is known of clocks. `store`: when a bucket says that an object was created, and between which times by our clock; or why
+/// that is not known.
+pub(super) fn clock(store: Result<(i64, (i64, i64)), &str>) -> Vec<Finding> {
     let mut found = Found::of(Area::Clock);
     match store {
-        None => found.not_checked(
-            "store",
-            "this machine's clock against that of a checkpoint store",
-            "there is no bucket, whose server would tell its time",
-        ),
-        Some((created, (before, after))) => {
+        Err(why) => {
+            found.not_checked("store", "this machine's clock against that of a checkpoint store", why);
+        }
+        Ok((created, (before, after))) => {
             let off = match () {
                 () if created < before - STEP_MS => created - before,
                 () if created > after + STEP_MS => created - after,

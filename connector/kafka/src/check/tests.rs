@@ -421,10 +421,14 @@ fn times_and_group() {
             "settings that this Kafka has for all groups only",
             |facts| {
                 facts.group.change = Some(Err(no_answer()));
-                facts.group.unknown = vec!["share.delivery.count.limit".to_owned()];
+                let limit = "share.delivery.count.limit";
+                facts.group.wanted.insert(limit.to_owned(), "10".to_owned());
+                facts.group.unknown = vec![limit.to_owned()];
+                facts.group.told.as_mut().unwrap().remove(limit);
+                facts.group.brokers.as_mut().unwrap().insert(format!("group.{limit}"), "2".to_owned());
             },
-            &[(Group, "settings", Warning)],
-            &["share.delivery.count.limit", "group.<name>"],
+            &[(Group, "settings", Warning), (Group, "delivery-limit", Warning)],
+            &["do not have share.delivery.count.limit", "group.<name>", "is 2"],
         ),
     ]);
 }
@@ -836,7 +840,7 @@ fn clocks_are_compared_where_a_store_tells_its_time() {
         store::clock(store).iter().map(|finding| (finding.name, finding.weight)).collect()
     };
     let brokers = ("brokers", NotChecked);
-    assert_eq!(weights(None), [("store", NotChecked), brokers]);
+    assert_eq!(weights(Err("no bucket")), [("store", NotChecked), brokers]);
     // Written between 100 s and 101 s by our clock; told in whole seconds.
     let between = (100_000, 101_000);
     for (told, weight) in [
@@ -847,9 +851,9 @@ fn clocks_are_compared_where_a_store_tells_its_time() {
         (94_999, Warning),
         (95_000, Weight::Ok),
     ] {
-        assert_eq!(weights(Some((told, between))), [("store", weight), brokers], "{told}");
+        assert_eq!(weights(Ok((told, between))), [("store", weight), brokers], "{told}");
     }
-    let behind = store::clock(Some((161_000, between)));
+    let behind = store::clock(Ok((161_000, between)));
     assert!(behind[0].message.contains("60s behind"), "{}", behind[0].message);
 }
 

@@ -128,9 +128,9 @@ fn existence(topic: &TopicFacts, cluster: &Cluster<'_>, found: &mut Found) {
     let title = topic.title();
     match (&topic.described, &topic.creation) {
         (Ok(Some(there)), _) => {
-            let TopicDescription { partition_count, replicas_min, .. } = there;
-            found
-                .ok(NAME, format!("{title} has {partition_count} partitions, {replicas_min} copies of each"));
+            let partitions = counted(there.partition_count, "partition", "partitions");
+            let copies = counted(there.replicas_min, "copy", "copies");
+            found.ok(NAME, format!("{title} has {partitions}, {copies} of each"));
         }
         (Ok(None), None) => {
             let name = &topic.name;
