@@ -430,7 +430,7 @@ impl CheckpointStore {
         format!("{}/{path}", self.place)
     }
 
-    fn failed(&self, verb: &str, path: &Path, error: object_store::Error) -> Error {
+    pub(crate) fn failed(&self, verb: &str, path: &Path, error: object_store::Error) -> Error {
         let is_missing = matches!(error, object_store::Error::NotFound { .. });
         let kind = if is_refused(&error) || is_missing { ErrorKind::InvalidInput } else { ErrorKind::Retry };
         let advice = self.service.and_then(|service| advice(service, &error)).unwrap_or_default();

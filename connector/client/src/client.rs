@@ -253,6 +253,15 @@ impl Client {
         }
     }
 
+    /// What `node` says that it can do, over a connection that is opened for it. Cancel safe.
+    pub(crate) async fn features_of(&self, node: NodeId) -> Result<Features> {
+        let address = self.address(node)?;
+        match self.inner.cluster.open(&address).await {
+            Ok((_connection, features)) => Ok(features),
+            Err(error) => Err(self.advertised(node, &address, error)),
+        }
+    }
+
     /// Whose word an address was that does not work: of the brokers' settings, not of ours.
     fn advertised(&self, node: NodeId, address: &HostPort, error: Error) -> Error {
         if error.code().is_some() || self.config().bootstrap.contains(address) {
@@ -265,7 +274,7 @@ impl Client {
         ))
     }
 
-    fn address(&self, node: NodeId) -> Result<HostPort> {
+    pub(crate) fn address(&self, node: NodeId) -> Result<HostPort> {
         self.metadata().address(node).cloned().ok_or_else(|| unknown_node(node))
     }
 

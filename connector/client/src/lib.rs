@@ -60,9 +60,10 @@ mod transaction;
 mod versions;
 
 pub use admin::{
-    Admin, AssignedPartitions, EndedTransaction, NewTopic, OffsetSpec, PlannedReset, ResetTo,
-    ShareGroupDescription, ShareGroupListing, ShareGroupMember, ShareGroupOffset, StartOffset,
-    TransactionDescription, TransactionListing,
+    AclOperation, Admin, AssignedPartitions, BrokerFeatures, EndedTransaction, GroupListing, NewTopic,
+    OffsetSpec, Operations, PlannedReset, ResetTo, ShareGroupDescription, ShareGroupListing,
+    ShareGroupMember, ShareGroupOffset, StartOffset, TopicDescription, TransactionDescription,
+    TransactionListing,
 };
 pub use client::Client;
 pub use config::{ClientConfig, RetryConfig};
@@ -72,8 +73,8 @@ pub use metadata::{PartitionInfo, TopicInfo};
 pub use producer::{BatchWriter, Partitioner, Producer, WriterConfig, Written};
 pub use reader::{FetchedPartition, Isolation, PartitionReader, committed_records};
 pub use security::{
-    OidcSettings, SaslMechanism, SaslSettings, Secret, SecretSource, SecurityProtocol, SecuritySettings,
-    TlsSettings, TokenSource,
+    OidcSettings, Resource as AclResource, SaslMechanism, SaslSettings, Secret, SecretSource,
+    SecurityProtocol, SecuritySettings, TlsSettings, TokenSource, acl_advice,
 };
 pub use share::{
     AckResult, AcknowledgeType, AcknowledgementBatch, AcquireMode, AcquiredPartition, AcquiredRange,

@@ -20,6 +20,7 @@ mod settings;
 mod tls;
 
 pub(crate) use access::{Access, advice_for};
+pub use access::{Resource, acl_advice};
 pub(crate) use credentials::{Credentials, Login};
 pub(crate) use explain::{NotKafka, explain_io, is_refusal};
 pub(crate) use sasl::{Authenticated, SaslWire, authenticate};

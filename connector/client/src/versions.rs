@@ -21,6 +21,7 @@ const OURS: &[(ApiKey, i16, i16)] = &[
     (ApiKey::API_VERSIONS, 3, 4),
     (ApiKey::CREATE_TOPICS, 5, 7),
     (ApiKey::DELETE_TOPICS, 4, 6),
+    (ApiKey::DESCRIBE_GROUPS, 5, 5), // 6 says nothing of a group that is not there yet (KIP-430 is what we ask it for)
     (ApiKey::LIST_GROUPS, 5, 5), // 5 tells and filters the type of a group (KIP-848)
     (ApiKey::INIT_PRODUCER_ID, 4, 5),
     (ApiKey::END_TXN, 5, 5), // 5 answers with the next producer epoch (KIP-890)

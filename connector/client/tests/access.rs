@@ -17,9 +17,9 @@ use sharestream_base::{Env, ErrorKind};
 use sharestream_broker::access::{Acl, Operation, Principal, ResourcePattern, ResourceType};
 use sharestream_broker::{Broker, RunningBroker};
 use sharestream_client::{
-    AcknowledgeType, BatchWriter, Client, ClientConfig, Error, Isolation, NewTopic, OffsetSpec,
-    PartitionReader, Producer, SecuritySettings, ShareConsumer, ShareConsumerConfig, TransactionConfig,
-    TransactionSession, WriterConfig,
+    AcknowledgeType, AclOperation, BatchWriter, Client, ClientConfig, Error, Isolation, NewTopic, OffsetSpec,
+    Operations, PartitionReader, Producer, SecuritySettings, ShareConsumer, ShareConsumerConfig,
+    TransactionConfig, TransactionSession, WriterConfig,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -250,6 +250,73 @@ async fn a_stage_names_the_right_that_went_before_it() {
         assert!(text.contains(&format!("'User:job' needs an ACL for {what}")), "{text}");
         world.broker.shutdown().await;
     }
+}
+
+/// An operator wants to know before a job starts, and while another one runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_done_is_told_and_nothing_is_done() {
+    let world = World::start(&documented_rights()).await;
+    let (admin, job) = (world.admin.admin(), world.job.admin());
+    let told = job.describe_topic(SOURCE).await.unwrap().unwrap();
+    assert_eq!((told.partition_count, told.replicas_min, told.leaderless_count), (2, 1, 0));
+    assert_eq!(told.operations, Some(Operations::of(&[AclOperation::Read, AclOperation::Describe])));
+    assert_eq!(admin.describe_topic("nothing").await.unwrap(), None);
+    let text = job.describe_topic("nothing").await.unwrap_err().to_string();
+    assert!(text.contains("'User:job' needs an ACL for Describe on topic 'nothing'"), "{text}");
+    let of_group = job.group_operations(GROUP).await.unwrap();
+    assert_eq!(of_group, Some(Operations::of(&[AclOperation::Read, AclOperation::Describe])));
+    let of_nobody = admin.group_operations("nobody").await.unwrap().unwrap();
+    assert!(of_nobody.allows(AclOperation::AlterConfigs), "a group need not be there");
+    let text = job.group_operations("nobody").await.unwrap_err().to_string();
+    assert!(text.contains("needs an ACL for Describe on group 'nobody'"), "{text}");
+
+    // Asked while a transaction of the id is open, it stays open and commits.
+    let mut session = TransactionSession::new(world.job.clone(), TransactionConfig::new(ID)).unwrap();
+    session.init().await.unwrap();
+    let mut writer = BatchWriter::new(world.job.clone(), WriterConfig::default());
+    writer.set_identity(&session.begin().unwrap());
+    writer.append(OUTPUT, PartitionIndex(0), 0, None, Some(b"kept"), &[]).await.unwrap();
+    writer.flush().await.unwrap();
+    assert!(job.may_write_transactional_id(ID).await.unwrap());
+    assert!(job.may_write_transactional_id("late.0.new").await.unwrap(), "an id need not be there");
+    session.commit().await.unwrap();
+    assert_eq!(read_values(&world.admin, OUTPUT, 0, Isolation::ReadCommitted).await, ["kept"]);
+    let describe =
+        Acl::allow(Principal::user("job"), Operation::Describe, ResourcePattern::transactional_id("seen"));
+    world.broker.access().add(describe).unwrap();
+    assert!(!job.may_write_transactional_id("seen").await.unwrap());
+    let text = job.may_write_transactional_id("other").await.unwrap_err().to_string();
+    assert!(text.contains("on transactional id 'other'"), "{text}");
+    let ids = admin.list_transactions().await.unwrap();
+    assert_eq!(ids.iter().map(|one| &*one.transactional_id).collect::<Vec<_>>(), [ID]);
+
+    admin.check_new_topic(NewTopic::new("new", 3)).await.unwrap();
+    let text = admin.check_new_topic(NewTopic::new(SOURCE, 3)).await.unwrap_err().to_string();
+    assert!(text.contains("TOPIC_ALREADY_EXISTS"), "{text}");
+    let text = job.check_new_topic(NewTopic::new("new", 3)).await.unwrap_err().to_string();
+    assert!(text.contains("needs an ACL for Create on topic 'new'"), "{text}");
+    assert_eq!(admin.describe_topic("new").await.unwrap(), None, "nothing was created");
+    let limit = |value: &str| [("share.delivery.count.limit".to_owned(), value.to_owned())];
+    let before = admin.describe_group_config(GROUP).await.unwrap();
+    admin.check_group_config(GROUP, &limit("9")).await.unwrap();
+    let text = admin.check_group_config(GROUP, &limit("many")).await.unwrap_err().to_string();
+    assert!(text.contains("INVALID_CONFIG"), "{text}");
+    let text = job.check_group_config(GROUP, &limit("9")).await.unwrap_err().to_string();
+    assert!(text.contains("needs an ACL for AlterConfigs on group"), "{text}");
+    assert_eq!(admin.describe_group_config(GROUP).await.unwrap(), before, "nothing was set");
+
+    let brokers = admin.broker_features().await;
+    assert_eq!(brokers.len(), 3);
+    for broker in brokers {
+        assert_eq!(broker.features.unwrap().finalized["share.version"], 3, "{}", broker.address);
+    }
+    assert_eq!(admin.find_group(GROUP).await.unwrap(), None, "nobody was in it yet");
+    let consumer = ShareConsumer::join(world.job.clone(), ShareConsumerConfig::new(GROUP, [SOURCE])).await;
+    let mut consumer = consumer.unwrap();
+    poll_count(&mut consumer, 10, LIMIT).await;
+    assert_eq!(admin.find_group(GROUP).await.unwrap().unwrap().kind, "share");
+    drop(consumer);
+    world.broker.shutdown().await;
 }
 
 #[tokio::test]

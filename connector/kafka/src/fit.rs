@@ -13,13 +13,14 @@
 //! anything is joined or created, as [`KafkaJob::connect_for`](crate::KafkaJob::connect_for) does.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use sharestream_client::Client;
 use sharestream_core::JobOptions;
 
 use crate::Result;
+use crate::check::finding::{Area, Found};
+pub use crate::check::finding::{Finding, Weight};
 use crate::config::{AckModeChoice, KafkaJobConfig};
 use crate::error::invalid_input;
 use crate::group::{LOCK_DURATION_MS, RECORD_LOCKS_MAX, RENEWAL_ENABLED};
@@ -36,37 +37,6 @@ const RENEWAL_TRY_MIN: Duration = Duration::from_millis(250);
 const TIMEOUT_SLACK: u32 = 4;
 /// Kafka: `transaction.max.timeout.ms`.
 const TRANSACTION_TIMEOUT_MAX_MS: &str = "transaction.max.timeout.ms";
-
-/// How much a finding weighs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Weight {
-    /// Worth knowing.
-    Hint,
-    /// The job runs, with a risk or a cost that is named.
-    Warning,
-    /// The times cannot fit: a job with them is not started.
-    Refused,
-}
-
-/// One relation between times that does not hold, or that is worth knowing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finding {
-    /// How much it weighs.
-    pub weight: Weight,
-    /// What is, with its numbers.
-    pub message: String,
-    /// What to set instead; empty where there is nothing to be done.
-    pub fix: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { message, fix, .. } = self;
-        if fix.is_empty() { f.write_str(message) } else { write!(f, "{message}: {fix}") }
-    }
-}
 
 /// The times of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +73,7 @@ impl Times {
     }
 
     /// The longest life of a transaction of which nothing has missed its deadline.
-    fn longest_transaction(&self) -> Duration {
+    pub(crate) fn longest_transaction(&self) -> Duration {
         self.interval.saturating_add(self.barrier).saturating_add(self.commit)
     }
 }
@@ -145,23 +115,14 @@ impl ClusterLimits {
     }
 }
 
-#[derive(Default)]
-struct Findings(Vec<Finding>);
-
-impl Findings {
-    fn add(&mut self, weight: Weight, message: String, fix: impl Into<String>) {
-        self.0.push(Finding { weight, message, fix: fix.into() });
-    }
-}
-
 /// Every relation that does not hold, each with its numbers and what to set.
 pub fn fit(times: &Times, limits: &ClusterLimits) -> Vec<Finding> {
-    let mut findings = Findings::default();
+    let mut findings = Found::of(Area::Times);
     fit_transaction(times, limits, &mut findings);
     match limits.lock_duration {
         Some(lock) => fit_lock(times, limits, lock, &mut findings),
-        None => findings.add(
-            Weight::Warning,
+        None => findings.warning(
+            "lock",
             format!("{LOCK_DURATION_MS} of the group is not known, so nobody can say whether locks last"),
             "allow the job to DescribeConfigs of the group, or set it in the job file",
         ),
@@ -173,12 +134,12 @@ pub fn fit(times: &Times, limits: &ClusterLimits) -> Vec<Finding> {
              the goal",
             times.goal
         );
-        findings.add(Weight::Hint, message, format!("more: a shorter goal, or {RECORD_LOCKS_MAX} raised"));
+        findings.hint("record-locks", message, format!("more: a shorter goal, or {RECORD_LOCKS_MAX} raised"));
     }
-    findings.0
+    findings.list
 }
 
-fn fit_transaction(times: &Times, limits: &ClusterLimits, findings: &mut Findings) {
+fn fit_transaction(times: &Times, limits: &ClusterLimits, findings: &mut Found) {
     let Times { interval, barrier, commit, end_txn, transaction_timeout, .. } = *times;
     let longest = times.longest_transaction();
     if transaction_timeout <= longest {
@@ -187,13 +148,13 @@ fn fit_transaction(times: &Times, limits: &ClusterLimits, findings: &mut Finding
              barrier may take {barrier:?} and its commit {commit:?}, and then the broker would have aborted it"
         );
         let fix = "raise transaction-timeout above that, or lower the goal, barrier_alignment_timeout or commit_deadline";
-        findings.add(Weight::Refused, message, fix);
+        findings.refused("transaction-timeout", message, fix);
     } else if transaction_timeout > longest.saturating_mul(TIMEOUT_SLACK) {
         let message = format!(
             "transaction-timeout {transaction_timeout:?} is more than {TIMEOUT_SLACK} times the {longest:?} that are needed: \
              for so long a dead job's transaction holds up its readers"
         );
-        findings.add(Weight::Hint, message, "lower transaction-timeout");
+        findings.hint("transaction-timeout", message, "lower transaction-timeout");
     }
     match limits.transaction_timeout_max {
         Some(max) if transaction_timeout > max => {
@@ -206,11 +167,11 @@ fn fit_transaction(times: &Times, limits: &ClusterLimits, findings: &mut Finding
                  deadlines of barrier and commit",
                 transaction_timeout.as_millis()
             );
-            findings.add(Weight::Refused, message, fix);
+            findings.refused("transaction-timeout-max", message, fix);
         }
         Some(_) => {}
-        None => findings.add(
-            Weight::Warning,
+        None => findings.warning(
+            "transaction-timeout-max",
             format!(
                 "{TRANSACTION_TIMEOUT_MAX_MS} of the brokers is not known; a transaction-timeout of {transaction_timeout:?} is \
                  refused if it is above it"
@@ -223,22 +184,22 @@ fn fit_transaction(times: &Times, limits: &ClusterLimits, findings: &mut Finding
             "commit-deadline {end_txn:?}, in which an unanswered EndTxn is sent again, is not below the {commit:?} of the whole \
              commit (commit_deadline of the job options)"
         );
-        findings.add(Weight::Refused, message, "lower the first or raise the second");
+        findings.refused("commit-deadline", message, "lower the first or raise the second");
     } else if times.is_ledger && commit < end_txn + end_txn / 2 {
         let message = format!(
             "in ledger mode a commit may wait {:?} for the claim of another replica, and then needs up to {end_txn:?}; it has \
              {commit:?}",
             end_txn / 2
         );
-        findings.add(
-            Weight::Warning,
+        findings.warning(
+            "commit-deadline",
             message,
             "lower commit-deadline or raise commit_deadline of the job options",
         );
     }
 }
 
-fn fit_lock(times: &Times, limits: &ClusterLimits, lock: Duration, findings: &mut Findings) {
+fn fit_lock(times: &Times, limits: &ClusterLimits, lock: Duration, findings: &mut Found) {
     if times.goal.saturating_mul(GOALS_PER_LOCK) > lock {
         let message = format!(
             "a latency goal of {:?} is too long for record locks of {lock:?} ({LOCK_DURATION_MS})",
@@ -249,7 +210,7 @@ fn fit_lock(times: &Times, limits: &ClusterLimits, lock: Duration, findings: &mu
             lock / GOALS_PER_LOCK,
             times.goal.saturating_mul(GOALS_PER_LOCK).as_millis()
         );
-        findings.add(Weight::Refused, message, fix);
+        findings.refused("goal", message, fix);
     }
     if limits.renews_locks {
         let try_has = lock / TRIES_PER_LOCK;
@@ -259,7 +220,7 @@ fn fit_lock(times: &Times, limits: &ClusterLimits, lock: Duration, findings: &mu
                  needs {RENEWAL_TRY_MIN:?}"
             );
             let least = RENEWAL_TRY_MIN * TRIES_PER_LOCK;
-            findings.add(Weight::Refused, message, format!("set it to at least {}", least.as_millis()));
+            findings.refused("renewal-time", message, format!("set it to at least {}", least.as_millis()));
         }
         return;
     }
@@ -274,7 +235,7 @@ fn fit_lock(times: &Times, limits: &ClusterLimits, lock: Duration, findings: &mu
             "set {RENEWAL_ENABLED} to true, or the lock above {} ms, or lower the deadlines",
             longest.as_millis()
         );
-        findings.add(Weight::Refused, message, fix);
+        findings.refused("lock", message, fix);
     }
 }
 
@@ -309,7 +270,9 @@ pub async fn check(client: &Client, config: &KafkaJobConfig, options: &JobOption
         match finding.weight {
             Weight::Refused => refused.push(finding.to_string()),
             Weight::Warning => tracing::warn!(job = %config.job, %finding, "times of the job"),
-            Weight::Hint => tracing::debug!(job = %config.job, %finding, "times of the job"),
+            Weight::Hint | Weight::NotChecked | Weight::Ok => {
+                tracing::debug!(job = %config.job, %finding, "times of the job")
+            }
         }
     }
     if refused.is_empty() {

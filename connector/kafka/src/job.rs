@@ -18,11 +18,12 @@ use sharestream_core::source::SourceFactory;
 use crate::Result;
 use crate::attempt::Attempt;
 use crate::attempt::link::AttemptLink;
+use crate::check::{client_id, mode_reason};
 use crate::commit::{
     AtLeastOnceCommit, LedgerCommit, OutcomeTopic, RewindCommit, TransactionalCommit, Transactions,
     TransactionsConfig,
 };
-use crate::config::{AckModeChoice, KafkaJobConfig, ModeSupport, resolve_mode};
+use crate::config::{KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
 use crate::fit;
 use crate::group::{GroupSettings, ISOLATION_LEVEL, READ_COMMITTED, split_unknown_tuning, tells_limits};
@@ -102,15 +103,10 @@ impl KafkaJob {
         let client_config = ClientConfig::with_bootstrap(&config.bootstrap.join(","))
             .map_err(client_error("bootstrap"))?
             .with_security(config.security.clone())
-            .with_client_id(format!("sharestream-{}-{}", config.job, config.instance));
+            .with_client_id(client_id(&config.job, &config.instance));
         let client = Client::connect(env, client_config).await.map_err(client_error("connect"))?;
-        let support =
-            ModeSupport { transactional: transactional_support(&client), ledger: ledger_support(&client) };
-        let reason = match (&support.transactional, config.mode) {
-            (Err(lacks), AckModeChoice::Auto) => format!("transactional is not possible: {lacks}"),
-            (Ok(()), AckModeChoice::Auto) => "the brokers have KIP-1289".to_owned(),
-            (_, chosen) => format!("{chosen:?} was asked for"),
-        };
+        let support = mode_support(&client);
+        let reason = mode_reason(config.mode, &support);
         let mode = resolve_mode(config.mode, support).map_err(invalid_input)?;
         if let Some(options) = options {
             fit::check(&client, &config, options).await?;
@@ -265,6 +261,11 @@ impl KafkaJob {
     }
 }
 
+/// What the cluster can do.
+pub(crate) fn mode_support(client: &Client) -> ModeSupport {
+    ModeSupport { transactional: transactional_support(client), ledger: ledger_support(client) }
+}
+
 /// Whether the cluster has KIP-1289, or what it lacks.
 pub(crate) fn transactional_support(client: &Client) -> Result<(), String> {
     let features = client.features();
@@ -367,6 +368,16 @@ pub(crate) fn is_missing(error: &sharestream_client::Error) -> bool {
         && error.code().is_none_or(|code| code == KafkaError::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
+/// What the job sets for its group.
+pub(crate) fn wanted_group_configs(config: &KafkaJobConfig) -> Vec<(String, String)> {
+    let mut wanted: Vec<(String, String)> =
+        config.group_configs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    if config.parking_topic.is_some() && !config.group_configs.contains_key(ISOLATION_LEVEL) {
+        wanted.push((ISOLATION_LEVEL.to_owned(), READ_COMMITTED.to_owned()));
+    }
+    wanted
+}
+
 /// Sets the group's configs before anyone joins, and reads the limits that hold then. Also gives what the brokers say of
 /// the group, if they do.
 async fn set_group_configs(
@@ -374,11 +385,7 @@ async fn set_group_configs(
     config: &KafkaJobConfig,
 ) -> Result<(GroupSettings, Option<BTreeMap<String, String>>)> {
     let admin = client.admin();
-    let mut wanted: Vec<(String, String)> =
-        config.group_configs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-    if config.parking_topic.is_some() && !config.group_configs.contains_key(ISOLATION_LEVEL) {
-        wanted.push((ISOLATION_LEVEL.to_owned(), READ_COMMITTED.to_owned()));
-    }
+    let wanted = wanted_group_configs(config);
     if !wanted.is_empty() {
         alter_group_configs(client, &config.group, wanted).await?;
     }

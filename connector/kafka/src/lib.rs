@@ -14,6 +14,7 @@
 //! general Kafka client (`sharestream-client`).
 
 mod attempt;
+pub mod check;
 mod commit;
 pub mod config;
 mod embed;

@@ -9,6 +9,7 @@ use sharestream_base::ErrorKind;
 use sharestream_client::{Client, NewTopic};
 use sharestream_core::commit::AckMode;
 
+use crate::check::finding::{Area, Finding, Found, Weight};
 use crate::commit::OutcomeTopic;
 use crate::config::KafkaJobConfig;
 use crate::error::{client_error, invalid_input};
@@ -25,7 +26,7 @@ const DELETE_RETENTION_MS: &str = "86400000";
 /// Longest outcome record.
 const MESSAGE_BYTES_MAX: &str = "8388608";
 /// Brokers from which on two of three copies must have every record.
-const NODES_FOR_TWO_COPIES: usize = 3;
+pub(crate) const NODES_FOR_TWO_COPIES: usize = 3;
 
 /// Finds the outcome topic, or creates it: compacted, in segments so small that compaction really runs.
 pub(crate) async fn outcome_topic(
@@ -53,12 +54,15 @@ pub(crate) async fn outcome_topic(
         }
         Err(error) => return Err(doing()(error)),
     };
-    let (refusals, warnings) = faults(name, &settings, node_count, mode);
-    for warning in warnings {
-        tracing::warn!(warning, "outcome topic");
+    let mut refused = Vec::new();
+    for finding in faults(name, &settings, node_count, mode == AckMode::Ledger) {
+        match finding.weight {
+            Weight::Refused => refused.push(finding.to_string()),
+            _ => tracing::warn!(%finding, "outcome topic"),
+        }
     }
-    if !refusals.is_empty() {
-        return Err(invalid_input(refusals.join("; ")));
+    if !refused.is_empty() {
+        return Err(invalid_input(refused.join("; ")));
     }
     let partition_count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
     if partition_count == 0 {
@@ -72,7 +76,8 @@ pub(crate) async fn outcome_topic(
     })
 }
 
-fn wanted(config: &KafkaJobConfig, node_count: usize) -> NewTopic {
+/// The outcome topic as the job makes it.
+pub(crate) fn wanted(config: &KafkaJobConfig, node_count: usize) -> NewTopic {
     let copies = config.outcome_replication_factor;
     let mut wanted = NewTopic::new(&config.outcome_topic, config.outcome_partition_count)
         .with_config("cleanup.policy", "compact")
@@ -90,55 +95,56 @@ fn wanted(config: &KafkaJobConfig, node_count: usize) -> NewTopic {
 
 /// What is wrong with the settings of the outcome topic: what no job may run with, and what loses or grows only where
 /// something else fails. A setting that the broker does not tell is taken for right.
-fn faults(
+pub(crate) fn faults(
     topic: &str,
     settings: &BTreeMap<String, String>,
     node_count: usize,
-    mode: AckMode,
-) -> (Vec<String>, Vec<String>) {
+    is_ledger: bool,
+) -> Vec<Finding> {
     let change = |key: &str, value: &str| {
-        format!("set it with: kafka-configs.sh --alter --topic {topic} --add-config {key}={value}")
+        format!("kafka-configs.sh --alter --topic {topic} --add-config {key}={value}")
     };
-    let (mut refusals, mut warnings) = (Vec::new(), Vec::new());
-    let is_ledger = mode == AckMode::Ledger;
+    let mut found = Found::of(Area::Outcomes);
+    // Other modes need it less.
+    let grave = if is_ledger { Weight::Refused } else { Weight::Warning };
     if let Some(policy) = settings.get("cleanup.policy").filter(|policy| *policy != "compact") {
-        let what = format!(
+        let message = format!(
             "outcome topic {topic} has cleanup.policy={policy}, so that outcomes are removed by age or size while they \
-             are needed; {}",
-            change("cleanup.policy", "compact")
+             are needed"
         );
-        if is_ledger { refusals.push(what) } else { warnings.push(what) }
+        found.add("cleanup-policy", grave, message, change("cleanup.policy", "compact"));
     }
     if settings.get("unclean.leader.election.enable").is_some_and(|value| value == "true") {
-        let what = format!(
-            "outcome topic {topic} has unclean.leader.election.enable=true, so that acknowledged outcomes may be lost; {}",
-            change("unclean.leader.election.enable", "false")
+        let message = format!(
+            "outcome topic {topic} has unclean.leader.election.enable=true, so that acknowledged outcomes may be lost"
         );
-        if is_ledger { refusals.push(what) } else { warnings.push(what) }
+        found.add("unclean-election", grave, message, change("unclean.leader.election.enable", "false"));
     }
     let number = |key: &str| settings.get(key).and_then(|value| value.parse::<u64>().ok());
     if node_count >= NODES_FOR_TWO_COPIES && number("min.insync.replicas").is_some_and(|count| count < 2) {
-        warnings.push(format!(
+        let message = format!(
             "outcome topic {topic} has min.insync.replicas=1 on {node_count} brokers, so that one failure may lose \
-             acknowledged outcomes; give it 3 replicas (outcome-replication-factor when it is created) and {}",
+             acknowledged outcomes"
+        );
+        let fix = format!(
+            "give it 3 replicas (outcome-replication-factor when it is created) and {}",
             change("min.insync.replicas", "2")
-        ));
+        );
+        found.warning("in-sync", message, fix);
     }
     if is_ledger && number("delete.retention.ms").is_some_and(|ms| ms < 3_600_000) {
-        warnings.push(format!(
-            "outcome topic {topic} has delete.retention.ms below an hour; {}",
-            change("delete.retention.ms", DELETE_RETENTION_MS)
-        ));
+        let message = format!("outcome topic {topic} has delete.retention.ms below an hour");
+        found.warning("delete-retention", message, change("delete.retention.ms", DELETE_RETENTION_MS));
     }
     let slow_segments = number("segment.ms").is_some_and(|ms| ms > 86_400_000)
         && number("segment.bytes").is_some_and(|bytes| bytes > 256 << 20);
     if is_ledger && slow_segments {
-        warnings.push(format!(
-            "outcome topic {topic} has segments so large that compaction comes late, and starts take long; {}",
-            change("segment.ms", SEGMENT_MS)
-        ));
+        let message = format!(
+            "outcome topic {topic} has segments so large that compaction comes late, and starts take long"
+        );
+        found.warning("segments", message, change("segment.ms", SEGMENT_MS));
     }
-    (refusals, warnings)
+    found.list
 }
 
 #[cfg(test)]
@@ -159,33 +165,27 @@ mod tests {
 
     #[test]
     fn each_wrong_setting_has_a_sentence_that_says_what_to_do() {
-        let none = (Vec::<String>::new(), Vec::<String>::new());
-        assert_eq!(faults("o", &settings(&[]), 3, AckMode::Ledger), none);
-        assert_eq!(
-            faults("o", &BTreeMap::new(), 1, AckMode::Ledger),
-            none,
-            "what is not told is taken for right"
-        );
-        for (key, value, is_refused) in [
-            ("cleanup.policy", "delete", true),
-            ("cleanup.policy", "compact,delete", true),
-            ("unclean.leader.election.enable", "true", true),
-            ("min.insync.replicas", "1", false),
-            ("delete.retention.ms", "1000", false),
+        assert_eq!(faults("o", &settings(&[]), 3, true), []);
+        assert_eq!(faults("o", &BTreeMap::new(), 1, true), [], "what is not told is taken for right");
+        for (key, value, weight) in [
+            ("cleanup.policy", "delete", Weight::Refused),
+            ("cleanup.policy", "compact,delete", Weight::Refused),
+            ("unclean.leader.election.enable", "true", Weight::Refused),
+            ("min.insync.replicas", "1", Weight::Warning),
+            ("delete.retention.ms", "1000", Weight::Warning),
         ] {
-            let (refusals, warnings) = faults("o", &settings(&[(key, value)]), 3, AckMode::Ledger);
-            assert_eq!(
-                (refusals.len(), warnings.len()),
-                if is_refused { (1, 0) } else { (0, 1) },
-                "{key}={value}"
-            );
-            let text = refusals.iter().chain(&warnings).next().unwrap();
+            let found = faults("o", &settings(&[(key, value)]), 3, true);
+            assert_eq!(found.iter().map(|one| one.weight).collect::<Vec<_>>(), [weight], "{key}={value}");
+            let text = found[0].to_string();
             assert!(text.contains(key) && text.contains("--add-config"), "{text}");
-            let (refusals, _) = faults("o", &settings(&[(key, value)]), 3, AckMode::Transactional);
-            assert!(refusals.is_empty(), "other modes need it less: {refusals:?}");
+            let found = faults("o", &settings(&[(key, value)]), 3, false);
+            assert!(
+                found.iter().all(|one| one.weight < Weight::Refused),
+                "other modes need it less: {found:?}"
+            );
         }
-        assert_eq!(faults("o", &settings(&[("min.insync.replicas", "1")]), 1, AckMode::Ledger), none);
+        assert_eq!(faults("o", &settings(&[("min.insync.replicas", "1")]), 1, true), []);
         let large = [("segment.ms", "604800000"), ("segment.bytes", "1073741824")];
-        assert_eq!(faults("o", &settings(&large), 3, AckMode::Ledger).1.len(), 1);
+        assert_eq!(faults("o", &settings(&large), 3, true)[0].name, "segments");
     }
 }

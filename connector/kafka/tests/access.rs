@@ -16,7 +16,7 @@ use sharestream_client::{
 };
 use sharestream_core::{JobBuilder, JobControl, JobId, JobOptions, JobReport, Result};
 use sharestream_kafka::formats::{Column, ColumnType, CsvFormat, Format};
-use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig};
+use sharestream_kafka::{AckModeChoice, KafkaJob, KafkaJobConfig, SinkConfig, check};
 
 const RECORDS: i64 = 20;
 const OUTCOMES: &str = "sharestream-outcomes";
@@ -172,4 +172,48 @@ async fn a_job_that_may_not_read_its_source_says_so() {
     let text = error.to_string();
     assert!(text.contains("'User:job' needs an ACL for Read on topic 'words'"), "{text}");
     world.broker.shutdown().await;
+}
+
+/// What a check finds for a user with these rights.
+async fn findings(rights: Vec<(Operation, ResourcePattern)>) -> Vec<check::Finding> {
+    let world = World::start(AckModeChoice::Ledger, rights).await;
+    let settings = ClientConfig::with_bootstrap(&world.broker.bootstrap()).unwrap();
+    let settings = settings.with_security(world.config.security.clone());
+    let client = Client::connect(Env::system(), settings).await.unwrap();
+    let options = JobOptions::default()
+        .with_barrier_alignment_timeout(Duration::from_secs(2))
+        .with_commit_deadline(Duration::from_secs(25));
+    let report = check::job(&client, &world.config, &options, None).await;
+    assert_eq!(world.admin.admin().list_transactions().await.unwrap(), [], "no id was touched");
+    assert_eq!(world.admin.admin().list_share_groups().await.unwrap(), [], "nobody joined");
+    world.broker.shutdown().await;
+    report.findings
+}
+
+fn refused(findings: &[check::Finding]) -> Vec<String> {
+    let refused = findings.iter().filter(|finding| finding.weight == check::Weight::Refused);
+    refused.map(ToString::to_string).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_finds_every_right_that_is_missing_without_using_one() {
+    let all = findings(rights()).await;
+    assert_eq!(refused(&all), Vec::<String>::new());
+    let told: Vec<&str> = all
+        .iter()
+        .filter(|finding| finding.area == check::Area::Rights && finding.weight == check::Weight::Warning)
+        .map(|finding| finding.name)
+        .collect();
+    assert_eq!(told, ["topic-settings", "topic-settings", "topic-settings", "group"], "{all:#?}");
+    for missing in rights() {
+        // To read or write is to describe, so DESCRIBE is missing only where nothing else implies it.
+        let only_describe = missing.0 == Operation::Describe;
+        let left = rights().into_iter();
+        let left = left.filter(|right| *right != missing && !(only_describe && right.1 == missing.1));
+        let found = refused(&findings(left.collect()).await);
+        let what = format!("{:?} on {:?}", missing.0, missing.1);
+        assert!(!found.is_empty(), "without {what}");
+        let needs = format!("'User:job' needs an ACL for {:?} on", missing.0);
+        assert!(found.iter().any(|text| text.contains(&needs)), "without {what}: {found:#?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! The command line: every command, flag and default that a user sees.
 
+pub(crate) mod check;
 pub(crate) mod checkpoints;
 pub(crate) mod dead_letters;
 pub(crate) mod groups;
@@ -21,7 +22,7 @@ pub(crate) const BROKERS_VARIABLE: &str = "SHARESTREAM_BROKERS";
 
 /// Process Kafka share groups exactly once.
 ///
-/// Exit codes: 0 done and right; 1 failed, or violated (verify, demo); 2 wrong usage, or could not check;
+/// Exit codes: 0 done and right; 1 failed, or violated (verify, demo); 2 wrong usage, refused (check), or could not check;
 /// 130 interrupted twice.
 #[derive(Debug, Parser)]
 #[command(name = "sharestream", version, propagate_version = true, arg_required_else_help = true)]
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Crash the flights job again and again and show that it is still right
     Demo(DemoArgs),
+    /// Look at everything that a job needs before it starts, and change nothing
+    Check(check::CheckArgs),
     /// Check that a job lost, doubled and tore nothing, without trusting the job
     Verify(VerifyArgs),
     /// Start the embedded broker (development and tests; --data DIR keeps what it holds)

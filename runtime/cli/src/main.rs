@@ -51,6 +51,7 @@ async fn run(command: Command) -> Exit {
     let result = match command {
         Command::Run(args) => Box::pin(commands::run::run(env, args)).await,
         Command::Demo(args) => Box::pin(demo::run(env, args)).await,
+        Command::Check(args) => Box::pin(commands::check::run(env, args)).await,
         Command::Verify(args) => Box::pin(commands::verify::run(env, args)).await,
         Command::Broker(args) => Box::pin(commands::broker::run(env, args)).await,
         Command::Topic(command) => Box::pin(commands::topic::run(env, command)).await,

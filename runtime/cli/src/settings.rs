@@ -19,6 +19,14 @@ const COMMIT_MAX: Duration = Duration::from_secs(15);
 /// Part of it in which an unanswered EndTxn is sent again.
 const END_TXN_MAX: Duration = Duration::from_secs(10);
 
+/// Replicas of the outcome topic that a run creates, where there are so many brokers.
+const OUTCOME_REPLICAS_MAX: usize = 3;
+
+/// Replicas of the outcome topic on so many brokers.
+pub(crate) fn outcome_replicas(node_count: usize) -> i16 {
+    i16::try_from(node_count.clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1)
+}
+
 /// Puts what the command line says in place of what the file says.
 pub(crate) fn apply(job: &mut JobFile, overrides: &Overrides) {
     if let Some(security) = overrides.command_config.given() {

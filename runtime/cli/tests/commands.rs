@@ -147,3 +147,172 @@ fn a_broker_that_is_not_there_is_named() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("127.0.0.1:1") && stderr.contains("sharestream broker"), "{stderr}");
 }
+
+/// What `check --json` says: the report, and area/name of the findings of a weight.
+fn checked(broker: &Broker, job: &str, more: &[&str], code: i32) -> serde_json::Value {
+    let output = broker.run(&[&["check", job, "--json"], more].concat(), "");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stdout}\n{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn of_weight(report: &serde_json::Value, weight: &str) -> Vec<String> {
+    let findings = report["findings"].as_array().unwrap().iter();
+    let findings = findings.filter(|finding| finding["weight"] == weight);
+    findings
+        .map(|finding| format!("{}/{}", finding["area"].as_str().unwrap(), finding["name"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn a_good_job_is_checked_without_a_trace() {
+    let broker = Broker::start();
+    let folder = tempfile::tempdir().unwrap();
+    let job = write_job(folder.path(), JOB);
+    broker.text(&["topic", "create", "words", "--partitions", "2"], "");
+    broker.text(&["produce", "words", "--key-column", "word"], "word,length\nalpha,5\nbeta,4\n");
+    // The dead letter topic would be created as well.
+    let report = checked(&broker, &job, &[], 0);
+    assert_eq!((&report["mode"], &report["refused"]), (&"transactional".into(), &0.into()), "{report}");
+    assert_eq!((&report["job"], &report["instance"]), (&"long-words".into(), &"main".into()));
+    assert_eq!(of_weight(&report, "warning"), Vec::<String>::new(), "{report:#}");
+    assert_eq!(of_weight(&report, "not-checked"), ["clock/store", "clock/brokers"], "{report:#}");
+    let ok = of_weight(&report, "ok");
+    for looked_at in [
+        "job/plan",
+        "brokers/features",
+        "mode/mode",
+        "times/fit",
+        "group/settings",
+        "group/offset-reset",
+        "members/members",
+        "topics/exists",
+        "rights/topic",
+        "rights/group",
+        "rights/transactional-id",
+        "transactions/open",
+        "store/store",
+    ] {
+        assert!(ok.iter().any(|name| name == looked_at), "{looked_at} in {ok:?}");
+    }
+    assert_eq!(ok.iter().filter(|name| *name == "topics/exists").count(), 4, "{report:#}");
+
+    let table = broker.text(&["check", &job], "");
+    for part in
+        ["what to do", "output topic 'long' will be created: 2 partitions", "may run in transactional mode"]
+    {
+        assert!(table.contains(part), "{part} in\n{table}");
+    }
+    let widths: Vec<usize> = table.lines().map(|line| line.chars().count()).collect();
+    assert!(widths.iter().all(|width| *width <= 140), "{table}");
+
+    let topics = broker.text(&["topic", "list", "--json"], "");
+    assert_eq!(topics.lines().count(), 1, "nothing was created: {topics}");
+    assert_eq!(broker.text(&["group", "list", "--json"], ""), "", "nobody joined");
+    assert!(!folder.path().join("checkpoints").exists());
+
+    // Then it does run, and what was checked is as it was said.
+    broker.text(&["run", &job, "--until-caught-up"], "");
+    let after = checked(&broker, &job, &[], 0);
+    assert_eq!(of_weight(&after, "warning"), Vec::<String>::new(), "{after:#}");
+    assert!(of_weight(&after, "ok").contains(&"outcomes/settings".to_owned()), "{after:#}");
+    assert!(of_weight(&after, "hint").contains(&"store/last-owner".to_owned()), "{after:#}");
+    let repeats = checked(&broker, &job, &["--mode", "at-least-once"], 0);
+    assert_eq!(of_weight(&repeats, "warning"), ["mode/mode"], "{repeats:#}");
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_job_is_told_at_once() {
+    let broker = Broker::start();
+    let folder = tempfile::tempdir().unwrap();
+    let good = write_job(folder.path(), JOB);
+    broker.text(&["topic", "create", "words", "--partitions", "2"], "");
+    broker.text(&["run", &good, "--until-caught-up"], "");
+    broker.text(&["topic", "create", "newest", "--config", "cleanup.policy=compact"], "");
+    broker.text(&["topic", "create", "outcomes", "--config", "cleanup.policy=delete"], "");
+    broker.text(&["topic", "create", "first", "--partitions", "1"], "");
+    broker.text(&["produce", "first"], "alpha,5\nbeta,4\n");
+    let text = JOB
+        .replace("name = \"long-words\"\n", "name = \"other\"\n")
+        .replace("group = \"long-words\"", "group = \"other\"")
+        .replace("topics = [\"words\"]", "topics = [\"first\", \"second\"]")
+        .replace("share.auto.offset.reset = \"earliest\"", "share.delivery.count.limit = 2")
+        .replace("SELECT word", "SELECT wrod")
+        .replace("topic = \"long\"", "topic = \"newest\"")
+        .replace("[checkpoint]", "[ack]\nmode = \"ledger\"\noutcome_topic = \"outcomes\"\n[checkpoint]");
+    let bad = write_job(folder.path(), &text);
+    let report = checked(&broker, &bad, &[], 2);
+    assert_eq!(
+        of_weight(&report, "refused"),
+        ["job/plan", "topics/exists", "outcomes/cleanup-policy", "store/owner"],
+        "{report:#}"
+    );
+    assert_eq!(
+        of_weight(&report, "warning"),
+        ["group/offset-reset", "group/delivery-limit", "topics/compacted"],
+        "{report:#}"
+    );
+    assert_eq!((&report["mode"], &report["refused"]), (&"ledger".into(), &4.into()));
+    let output = broker.run(&["check", &bad], "");
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{table}");
+    let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "did you mean word?",
+        "'second'",
+        "refused 4, warnings 3, not checked 2",
+        "other/main cannot run like this",
+    ] {
+        assert!(words.contains(part), "{part} in\n{table}");
+    }
+    let first = table.lines().nth(3).unwrap();
+    assert!(first.contains("refused"), "the worst comes first:\n{table}");
+}
+
+#[test]
+fn a_job_that_runs_already_is_seen() {
+    let broker = Broker::start();
+    let folder = tempfile::tempdir().unwrap();
+    let job = write_job(folder.path(), JOB);
+    broker.text(&["topic", "create", "words", "--partitions", "2"], "");
+    let same_job = "members/same-job".to_owned();
+    let mut running = Command::new(env!("CARGO_BIN_EXE_sharestream"))
+        .args(["run", &job, "--json", "--brokers", &broker.address])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // Each look takes a while, in which the job comes up.
+    let mut looks = (0..1_000).map(|_| checked(&broker, &job, &[], 0));
+    let seen = looks.find(|report| of_weight(report, "warning").contains(&same_job));
+    let is_alive = running.try_wait().unwrap().is_none();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(is_alive, "the job was not disturbed");
+    let text = seen.expect("it is seen").to_string();
+    assert!(text.contains("long-words/main runs already") && text.contains("job.instance"), "{text}");
+}
+
+#[test]
+fn a_check_without_brokers_ends_as_a_run_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = write_job(folder.path(), JOB);
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_sharestream"))
+            .args(arguments)
+            .env_remove("SHARESTREAM_BROKERS")
+            .output()
+            .unwrap()
+    };
+    let output = run(&["check", &job, "--json"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("127.0.0.1:1") && stderr.contains("sharestream broker"), "{stderr}");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(said["error"].as_str().unwrap().contains("127.0.0.1:1"), "{said}");
+    let embedded = run(&["check", &job, "--set", "source.brokers=embedded"]);
+    let stderr = String::from_utf8_lossy(&embedded.stderr);
+    assert_eq!(embedded.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--brokers"), "{stderr}");
+}

@@ -83,6 +83,56 @@ fn the_example_runs_unchanged_on_apache_kafka() {
 }
 
 #[test]
+fn a_job_is_checked_on_apache_kafka_without_a_trace() {
+    let Some(bootstrap) = bootstrap() else { return };
+    #[allow(clippy::disallowed_methods, reason = "a real run: nothing is replayed")]
+    let run_id = std::process::id();
+    let name = format!("checked-{run_id}");
+    let (input, rejected) = (format!("{name}-in"), format!("{name}-rejected"));
+    for topic in [&input, &rejected] {
+        sharestream(&["topic", "create", topic, "--partitions", "2", "--brokers", &bootstrap]);
+    }
+    let job_file = repository().join("examples/flights/job.toml");
+    let folder = tempfile::tempdir().unwrap();
+    let settings = [
+        format!("source.brokers={bootstrap}"),
+        format!("job.name={name}"),
+        format!("source.topics={input}"),
+        format!("source.group={name}"),
+        format!("sink.topic={name}-out"),
+        format!("dead_letter.topic={rejected}"),
+        format!("ack.outcome_topic={name}-outcomes"),
+        format!("ack.mode={}", mode()),
+        format!("checkpoint.directory={}", folder.path().join("checkpoints").display()),
+    ];
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting.as_str()]).collect();
+    let arguments = [&["check", job_file.to_str().unwrap()], settings.as_slice()].concat();
+    println!("{}", String::from_utf8_lossy(&sharestream(&arguments).stdout));
+    let arguments = [&arguments[..], &["--json"]].concat();
+    let checked = sharestream(&arguments);
+    let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((&report["refused"], &report["mode"]), (&0.into(), &mode().into()), "{report:#}");
+    let not_checked = report["findings"].as_array().unwrap().iter();
+    let not_checked: Vec<&str> = not_checked
+        .filter(|finding| finding["weight"] == "not-checked")
+        .map(|finding| finding["area"].as_str().unwrap())
+        .collect();
+    assert_eq!(not_checked, ["clock", "clock"], "Kafka tells everything else: {report:#}");
+    for what in ["topic", "group"] {
+        let listed = sharestream(&[what, "list", "--json", "--brokers", &bootstrap]);
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let own = listed.lines().filter(|line| line.contains(&name)).count();
+        assert_eq!(own, if what == "topic" { 2 } else { 0 }, "{listed}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is kept");
+    // Without the source topic it is refused, and the rest is told all the same.
+    let refused = run(&[&arguments[..], &["--set", "source.topics=nowhere"]].concat());
+    assert_eq!(refused.status.code(), Some(2), "{}", explained(&arguments, &refused));
+    let report: serde_json::Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!(report["refused"], 1, "{report:#}");
+}
+
+#[test]
 fn the_demo_crashes_on_apache_kafka_and_leaves_no_topic_or_group_behind() {
     let Some(bootstrap) = bootstrap() else { return };
     the_demo_crashes_and_leaves_nothing_behind(&bootstrap, 3, &[]);

@@ -32,6 +32,24 @@ impl Admin {
     /// # Cancel safety
     /// Dropped, they may have been set.
     pub async fn alter_group_config(&self, group: &str, configs: &[(String, String)]) -> Result<()> {
+        self.send_group_config(group, configs, false).await
+    }
+
+    /// Whether [`Admin::alter_group_config`] would be allowed and its values taken: the brokers check it and change
+    /// nothing. Cancel safe.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn check_group_config(&self, group: &str, configs: &[(String, String)]) -> Result<()> {
+        self.send_group_config(group, configs, true).await
+    }
+
+    async fn send_group_config(
+        &self,
+        group: &str,
+        configs: &[(String, String)],
+        validate_only: bool,
+    ) -> Result<()> {
         let changes = configs
             .iter()
             .map(|(key, value)| {
@@ -45,7 +63,9 @@ impl Admin {
             .with_resource_type(GROUP)
             .with_resource_name(StrBytes::from_string(group.to_owned()))
             .with_configs(changes);
-        let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        let request = IncrementalAlterConfigsRequest::default()
+            .with_resources(vec![resource])
+            .with_validate_only(validate_only);
         let mut backoff = self.client.backoff();
         loop {
             let attempt = async {

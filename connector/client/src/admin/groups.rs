@@ -30,6 +30,17 @@ pub struct ShareGroupListing {
     pub coordinator: NodeId,
 }
 
+/// A group of any type that a coordinator knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupListing {
+    /// Group id.
+    pub group_id: String,
+    /// Type in Kafka's words: `share`, `consumer`, `classic`, `streams`.
+    pub kind: String,
+    /// State in Kafka's words.
+    pub state: String,
+}
+
 /// A share group and its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareGroupDescription {
@@ -112,6 +123,31 @@ impl Admin {
         }
         listings.sort_by(|a, b| a.group_id.cmp(&b.group_id));
         Ok(listings)
+    }
+
+    /// The group with this id, of whatever type, as its coordinator lists it; `None` when it knows none that we may describe.
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// `InvalidInput` (not allowed), `Retry`.
+    pub async fn find_group(&self, group: &str) -> Result<Option<GroupListing>> {
+        let request = ListGroupsRequest::default();
+        let key = CoordinatorKey::Group(group.to_owned());
+        let listed = self.client.ask_coordinator(&key, &request, |response| {
+            if response.error_code != 0 {
+                return Err(Error::from_code(
+                    response.error_code,
+                    format_args!("list the groups beside '{group}'"),
+                ));
+            }
+            let found = response.groups.iter().find(|listed| listed.group_id.as_str() == group);
+            Ok(found.map(|listed| GroupListing {
+                group_id: group.to_owned(),
+                kind: listed.group_type.to_string(),
+                state: listed.group_state.to_string(),
+            }))
+        });
+        listed.await
     }
 
     /// State, epochs and members of a share group; `None` when there is no such share group. Cancel safe.

@@ -83,6 +83,29 @@ impl Admin {
         }
     }
 
+    /// Whether [`Admin::create_topic`] would be allowed and its settings taken: the brokers check it and create nothing.
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn check_new_topic(&self, topic: NewTopic) -> Result<()> {
+        let request = CreateTopicsRequest::default()
+            .with_timeout_ms(i32::try_from(CHANGE_TIMEOUT.as_millis()).unwrap_or(i32::MAX))
+            .with_topics(vec![creatable(topic)])
+            .with_validate_only(true);
+        let mut backoff = self.client.backoff();
+        loop {
+            match self.create_once(&request, false).await {
+                Ok(()) => return Ok(()),
+                // Nothing was changed, so nothing is unknown.
+                Err(error) if error.is_retriable() => {
+                    backoff.wait(error.with_kind(ErrorKind::Retry)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Creates topics and waits until their leaders are known. Errors and cancel safety as [`Admin::create_topic`].
     pub async fn create_topics(&self, topics: Vec<NewTopic>) -> Result<Vec<Arc<TopicInfo>>> {
         let names: Vec<String> = topics.iter().map(|topic| topic.name.clone()).collect();

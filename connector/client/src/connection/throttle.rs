@@ -29,6 +29,7 @@ throttled!(
     m::DeleteShareGroupOffsetsResponse,
     m::DeleteTopicsResponse,
     m::DescribeConfigsResponse,
+    m::DescribeGroupsResponse,
     m::DescribeTransactionsResponse,
     m::EndTxnResponse,
     m::FetchResponse,

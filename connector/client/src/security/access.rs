@@ -13,9 +13,9 @@ pub(crate) struct Access<'a> {
     pub(crate) resource: Resource<'a>,
 }
 
-/// What is protected.
+/// What is protected by ACLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource<'a> {
+pub enum Resource<'a> {
     /// A topic.
     Topic(&'a str),
     /// A group of any type.
@@ -35,6 +35,12 @@ impl fmt::Display for Resource<'_> {
             Resource::TransactionalId(name) => write!(f, "transactional id '{name}'"),
         }
     }
+}
+
+/// Who needs which ACL, and the command that gives it. `operation`: Kafka's word, such as `Read`. `principal`: who the client
+/// is to the brokers, where that is known.
+pub fn acl_advice(operation: &'static str, on: Resource<'_>, principal: Option<&str>) -> String {
+    Access { operation, resource: on }.advice(principal)
 }
 
 impl<'a> Access<'a> {

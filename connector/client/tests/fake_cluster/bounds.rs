@@ -53,7 +53,12 @@ fn admin_calls() -> Vec<Call> {
         "delete_topic": |client| client.admin().delete_topic("t");
         "list_offsets": |client| client.admin().list_offsets("t", &[], OffsetSpec::Latest);
         "alter_group_config": |client| client.admin().alter_group_config("g", &[]);
+        "check_new_topic": |client| client.admin().check_new_topic(NewTopic::new("u", 1));
+        "check_group_config": |client| client.admin().check_group_config("g", &[]);
         "describe_group_config": |client| client.admin().describe_group_config("g");
+        "find_group": |client| client.admin().find_group("g");
+        "group_operations": |client| client.admin().group_operations("g");
+        "may_write_transactional_id": |client| client.admin().may_write_transactional_id("tx");
         "list_share_groups": |client| client.admin().list_share_groups();
         "describe_share_group": |client| client.admin().describe_share_group("g");
         "delete_share_group": |client| client.admin().delete_share_group("g");

@@ -19,4 +19,4 @@ pub(crate) use at_least_once::AtLeastOnceCommit;
 pub(crate) use ledger::LedgerCommit;
 pub(crate) use rewind::RewindCommit;
 pub(crate) use transactional::TransactionalCommit;
-pub(crate) use transactions::{OutcomeTopic, Transactions, TransactionsConfig};
+pub(crate) use transactions::{OutcomeTopic, SLOT_COUNT, Transactions, TransactionsConfig};

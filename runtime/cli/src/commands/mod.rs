@@ -2,6 +2,7 @@
 
 pub(crate) mod broker;
 mod caught_up;
+pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod dead_letter;
 pub(crate) mod group;

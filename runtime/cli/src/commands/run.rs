@@ -38,9 +38,6 @@ use crate::transform;
 /// Partitions of the topics that an embedded run creates.
 const EMBEDDED_PARTITIONS: i32 = 8;
 
-/// Replicas of the outcome topic that a run creates, where there are so many brokers.
-const OUTCOME_REPLICAS_MAX: usize = 3;
-
 /// Runs the job until it is drained, stopped, caught up, or fails.
 pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
     let mut signals = StopSignals::listen()?;
@@ -144,8 +141,7 @@ pub(super) async fn prepare(
         None => None,
     };
     // The outcomes are what recovery and `verify` believe: they must outlive a broker where there are several.
-    config.outcome_replication_factor =
-        i16::try_from(client.admin().node_count().clamp(1, OUTCOME_REPLICAS_MAX)).unwrap_or(1);
+    config.outcome_replication_factor = settings::outcome_replicas(client.admin().node_count());
     let kafka = KafkaJob::connect(env.clone(), config).await?;
     if let Some(from) = &args.from {
         start_from(job, args, from, &kafka, store.as_ref(), reporter).await?;

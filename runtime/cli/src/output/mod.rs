@@ -6,7 +6,7 @@ mod table;
 use std::io::Write;
 
 pub(crate) use progress::{Reporter, Style};
-pub(crate) use table::table;
+pub(crate) use table::{table, wrapped_table};
 
 /// Writes one line. A reader that has gone away (`| head`) ends the process quietly, as it does for every filter.
 pub(crate) fn line(text: &str) {

@@ -1,7 +1,7 @@
 //! Tables for people.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 /// A table; columns whose every cell is a number are aligned right.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
@@ -24,6 +24,24 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+    }
+    table.to_string()
+}
+
+/// Columns of a table whose cells are sentences, where the shell does not say how many there are.
+const COLUMNS: u16 = 140;
+
+/// A table whose cells are sentences: broken into lines, so that a row fits.
+pub(crate) fn wrapped_table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(told.filter(|columns| *columns >= 60).unwrap_or(COLUMNS))
+        .set_header(header);
+    for row in rows {
+        table.add_row(row);
     }
     table.to_string()
 }

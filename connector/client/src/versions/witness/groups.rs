@@ -8,6 +8,7 @@ use super::*;
 pub(super) fn witnesses() -> Vec<Witness> {
     vec![
         list_groups(),
+        describe_groups(),
         delete_groups(),
         share_group_heartbeat(),
         share_group_describe(),
@@ -33,6 +34,32 @@ fn list_groups() -> Witness {
         ..Default::default()
     };
     witness!(m::ListGroupsRequest, |version| ours.clone(), theirs, answer)
+}
+
+fn describe_groups() -> Witness {
+    use k::describe_groups_response as r;
+    let ours = m::DescribeGroupsRequest::default()
+        .with_groups(vec![group("g"), group("h")])
+        .with_include_authorized_operations(true);
+    let theirs = k::DescribeGroupsRequestData {
+        groups: vec![kt("g"), kt("h")],
+        include_authorized_operations: true,
+        ..Default::default()
+    };
+    let answer = r::DescribeGroupsResponseData {
+        throttle_time_ms: 1,
+        groups: vec![r::DescribedGroup {
+            error_code: 2,
+            group_id: kt("g"),
+            group_state: kt("Dead"),
+            protocol_type: kt("p"),
+            protocol_data: kt("q"),
+            authorized_operations: 8,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    witness!(m::DescribeGroupsRequest, |version| ours.clone(), theirs, answer)
 }
 
 fn delete_groups() -> Witness {
