@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// prints them all.
     #[arg(long, value_name = "NAME", value_parser = plot, conflicts_with = "planted")]
     pub(crate) plot: Option<&'static str>,
+    /// Runs each seed a second time, recorded; a difference in anything is a failure.
+    #[arg(long, conflicts_with_all = ["seed", "planted"])]
+    pub(crate) twice: bool,
     /// Plants each bug in turn and counts the seeds until it is found.
     #[arg(long)]
     pub(crate) planted: bool,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use sharestream_base::Clock;
 use sharestream_base::planted::Bug;
 
-use crate::check::{Counts, Finding};
+use crate::check::{Checker, Counts, Finding};
 use crate::plan::Plan;
 use crate::world::{RunOptions, run};
 
@@ -31,6 +31,8 @@ pub struct Exploration {
     pub bug: Option<Bug>,
     /// Makes every plan this plot.
     pub plot: Option<&'static str>,
+    /// Runs each seed a second time, recorded: a run that differs is a failure.
+    pub twice: bool,
     /// Stops at the first failure.
     pub first_failure: bool,
 }
@@ -89,7 +91,14 @@ pub fn explore(exploration: &Exploration, progress: &(dyn Fn(&Explored) + Sync))
             let seed = exploration.first_seed.wrapping_add(index);
             let plan = Plan::draw_as(seed, exploration.plot);
             let started_at = clock.now();
-            let report = run(&plan, RunOptions { recording: false, bug: exploration.bug });
+            let mut report = run(&plan, RunOptions { recording: false, bug: exploration.bug });
+            if exploration.twice {
+                let again = run(&plan, RunOptions { recording: true, bug: exploration.bug });
+                if (&again.totals, &again.findings) != (&report.totals, &report.findings) {
+                    let text = format!("run twice it differs: {:?} and {:?}", report.totals, again.totals);
+                    report.findings.push(Finding::new(Checker::Determinism, text));
+                }
+            }
             let real = clock.now().duration_since(started_at);
             let mut explored = explored.lock().unwrap_or_else(PoisonError::into_inner);
             explored.seeds += 1;

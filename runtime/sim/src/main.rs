@@ -65,13 +65,14 @@ fn explore_seeds(args: &Args, output: &Output) -> bool {
         jobs: args.jobs,
         bug: args.bug,
         plot: args.plot,
+        twice: args.twice,
         first_failure: args.bug.is_some(),
     };
     let explored = explore(&exploration, &|explored| output.progress(explored));
     output.explored(&explored);
     for failure in &explored.failures {
         let plan = Plan::draw_as(failure.seed, args.plot);
-        if args.no_shrink {
+        if args.no_shrink || args.twice {
             output.failure(&plan, &(0..plan.faults.len()).collect::<Vec<_>>(), &failure.findings, args);
             continue;
         }

@@ -33,6 +33,7 @@ pub fn measure(bug: Bug, first_seed: u64, seeds_max: u64, jobs: u16) -> Row {
         jobs,
         bug: Some(bug),
         plot: None,
+        twice: false,
         first_failure: true,
     };
     let explored = explore(&exploration, &|_| {});

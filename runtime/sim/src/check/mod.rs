@@ -31,6 +31,7 @@
 //! | delivery-limit | G3: a record that ran out of deliveries while no attempt could commit is told (a known limit) |
 //! | exit | no process ends with a verdict that needs a human |
 //! | panic | nothing panics |
+//! | determinism | run a second time, recorded, a seed leaves the same trace (`--twice` only) |
 //!
 //! The watch looks at each step of a run, the reader reads all through it, the status is looked at in both ways; all
 //! other rules are applied at the end.
@@ -100,6 +101,8 @@ pub enum Checker {
     Exit,
     /// Panics.
     Panic,
+    /// A run that is run twice.
+    Determinism,
 }
 
 impl fmt::Display for Checker {
@@ -121,6 +124,7 @@ impl fmt::Display for Checker {
             Checker::Attempts => "attempts",
             Checker::Exit => "exit",
             Checker::Panic => "panic",
+            Checker::Determinism => "determinism",
         })
     }
 }
