@@ -90,7 +90,7 @@ impl MemoryPlan {
         if share < SHARE_MIN {
             let Tasks { sources, channels, sinks } = tasks;
             return Err(invalid_input(format!(
-                "a memory of {} is too little for {sources} source subtasks, {channels} channels and {sinks} sink subtasks: give it at \
+                "a memory of {} is too little (source subtasks: {sources}, channels: {channels}, sink subtasks: {sinks}): give it at \
                  least {}, or run fewer",
                 Size(bytes),
                 Size(MemoryPlan::least(tasks))
@@ -176,7 +176,7 @@ mod tests {
         let tasks = Tasks::of_chain(2, 0, 1);
         let error = MemoryPlan::within(20 * MIB, tasks).unwrap_err().to_string();
         assert!(
-            error.contains("a memory of 20 MiB is too little for 2 source subtasks, 2 channels"),
+            error.contains("a memory of 20 MiB is too little (source subtasks: 2, channels: 2"),
             "{error}"
         );
         let least = MemoryPlan::least(tasks);

@@ -51,7 +51,7 @@ mod tests {
     fn too_little_for_the_tasks_is_said_with_what_would_do() {
         let error = job("\"64MiB\"").unwrap_err();
         assert!(
-            error.contains("64 MiB is too little for 4 source subtasks, 8 channels and 2 sink subtasks"),
+            error.contains("64 MiB is too little (source subtasks: 4, channels: 8, sink subtasks: 2)"),
             "{error}"
         );
         assert!(error.contains("write memory = \"86MiB\" or more"), "{error}");
