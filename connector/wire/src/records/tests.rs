@@ -366,9 +366,9 @@ fn data_batch_is_no_marker() {
 
 #[test]
 fn a_batch_is_decompressed_no_further_than_to_its_bound() {
-    let mut builder = BatchBuilder::new();
-    builder.append(0, None, Some(&vec![7; 100_000]), &[]).unwrap();
     for compression in Compression::ALL {
+        let mut builder = BatchBuilder::new();
+        builder.append(0, None, Some(&vec![7; 100_000]), &[]).unwrap();
         let bytes = builder.build(&BatchMeta { compression, ..BatchMeta::default() }).unwrap();
         let batch = RawBatch::from_bytes(bytes).unwrap();
         let whole = batch.payload().unwrap();
