@@ -191,7 +191,7 @@ impl Recompute {
         for row in 0..rows.num_rows() {
             let row_digest = contents.as_ref().map(|(encoder, keys)| {
                 value.clear();
-                let has_value = encoder.write(row, &mut value);
+                let has_value = encoder.write(row, &mut value)?;
                 let key = (!keys.is_null(row)).then(|| keys.value(row));
                 digest(ordinals.value(row), key, has_value.then_some(value.as_slice()))
             });
