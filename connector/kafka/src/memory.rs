@@ -142,7 +142,7 @@ struct Size(u64);
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, bytes) in [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
-            if self.0 >= bytes && self.0 % bytes == 0 {
+            if self.0 >= bytes && self.0.is_multiple_of(bytes) {
                 return write!(f, "{} {unit}", self.0 / bytes);
             }
         }
@@ -189,7 +189,8 @@ mod tests {
         for share in [1, 3, 64, 1_000] {
             let tasks = Tasks::of_chain(1, 0, 1);
             let plan = MemoryPlan::within(share * MemoryPlan::least(tasks), tasks).unwrap();
-            let mut config = KafkaJobConfig::new("job", "group", ["in"], SinkConfig::to_topic("out"));
+            let mut config =
+                KafkaJobConfig::new("job", "group", vec!["in".to_owned()], SinkConfig::to_topic("out"));
             config.bootstrap = vec!["localhost:9092".to_owned()];
             config.record_bytes_max = 2_048;
             plan.set_config(&mut config);

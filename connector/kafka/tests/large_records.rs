@@ -37,8 +37,7 @@ fn world_of(compression: Compression) -> World {
         for name in ["small-output", "small-dead"] {
             world.client().admin().create_topic(small(name)).await.unwrap();
         }
-        let mut writer = WriterConfig::default();
-        writer.compression = compression;
+        let writer = WriterConfig { compression, ..WriterConfig::default() };
         let mut producer = Producer::connect(world.client(), writer).await.unwrap();
         for round in 0..ROUNDS {
             for size in SIZES {

@@ -30,7 +30,7 @@ format = "raw"
 share.auto.offset.reset = "earliest"
 share.isolation.level = "read_committed"
 [transform]
-sql = "SELECT octet_length(value) AS bytes FROM source"
+sql = "SELECT octet_length(CAST(value AS VARCHAR)) AS bytes FROM source"
 [sink]
 topic = "sizes"
 partitions = 1
@@ -74,18 +74,17 @@ fn produce(address: &str) {
     runtime.block_on(async {
         let config = ClientConfig::with_bootstrap(address).unwrap();
         let client = Client::connect(Env::system(), config).await.unwrap();
-        let topic = client.topic("large").await.unwrap();
         let mut writer = WriterConfig::default();
         (writer.compression, writer.batch_bytes_max) = (Compression::Zstd, 64 * MIB);
-        let mut producer = Producer::connect(&client, writer).await.unwrap();
+        let mut producer = Producer::connect(client, writer).await.unwrap();
         let record = vec![b'x'; MIB];
         for batch in 0..BATCHES {
             for _ in 0..RECORDS_OF_BATCH {
-                producer.send(&topic, None, Some(&record), &[]).await.unwrap();
+                producer.send("large", None, Some(&record), &[]).await.unwrap();
             }
             producer.flush().await.unwrap();
             if batch == BATCHES / 2 {
-                producer.send(&topic, None, Some(&record.repeat(LARGEST_MIB)), &[]).await.unwrap();
+                producer.send("large", None, Some(&record.repeat(LARGEST_MIB)), &[]).await.unwrap();
                 producer.flush().await.unwrap();
             }
         }

@@ -325,6 +325,9 @@ async fn acknowledgements_that_go_with_a_fetch_have_results_of_their_own() {
         .map(|one| (one.first_offset, one.last_offset, one.acknowledge_types.clone()))
         .collect();
     assert_eq!(sent, [(0, 4, vec![1]), (5, 9, vec![3])]);
+    // The poll that says that locks are gone sends nothing; the next one opens the session again.
+    let polled = consumer.poll().await.unwrap();
+    assert!(polled.is_empty());
     let reopened: ShareFetchRequest = fake.seen::<ShareFetchRequest>()[4].read();
     assert_eq!(reopened.share_session_epoch, 0);
     assert!(reopened.topics[0].partitions[0].acknowledgement_batches.is_empty());

@@ -345,11 +345,11 @@ fn what_is_left_of_a_partition_is_read_on_from_where_it_was_left() {
 #[test]
 fn records_of_a_batch_that_unfolds_beyond_its_bound_are_too_large_each_and_the_others_are_read() {
     use Decision::{Accept, Reject};
-    let mut builder = BatchBuilder::new();
-    for _ in 0..3 {
-        builder.append(7, None, Some(&vec![b'x'; 50_000]), &[]).unwrap();
-    }
     for compression in Compression::ALL.into_iter().filter(|codec| *codec != Compression::None) {
+        let mut builder = BatchBuilder::new();
+        for _ in 0..3 {
+            builder.append(7, None, Some(&vec![b'x'; 50_000]), &[]).unwrap();
+        }
         let meta = BatchMeta { base_offset: 10, compression, ..BatchMeta::default() };
         let bomb = builder.build(&meta).unwrap();
         // The first of its records is with somebody else, the last is near its limit, and what comes after it is ours.
@@ -381,17 +381,14 @@ fn records_of_a_batch_that_unfolds_beyond_its_bound_are_too_large_each_and_the_o
 #[test]
 fn a_batch_of_very_many_records_is_read_in_parts() {
     const COUNT: i64 = 70_000;
-    let mut builder = BatchBuilder::new();
-    for _ in 0..COUNT {
-        builder.append(7, None, Some(b"1"), &[]).unwrap();
-    }
-    let bytes = builder.build(&BatchMeta::default()).unwrap();
-    for batch_bytes_max in [DECOMPRESSED_BYTES_MAX, 1_000] {
-        let compression = Compression::Lz4;
-        let bytes = match batch_bytes_max {
-            1_000 => builder.build(&BatchMeta { compression, ..BatchMeta::default() }).unwrap(),
-            _ => bytes.clone(),
-        };
+    for (batch_bytes_max, compression) in
+        [(DECOMPRESSED_BYTES_MAX, Compression::None), (1_000, Compression::Lz4)]
+    {
+        let mut builder = BatchBuilder::new();
+        for _ in 0..COUNT {
+            builder.append(7, None, Some(b"1"), &[]).unwrap();
+        }
+        let bytes = builder.build(&BatchMeta { compression, ..BatchMeta::default() }).unwrap();
         let mut unread = Unread::default();
         let limit = DeliveryLimit::new(5, 2, BadRecords::DeadLetter);
         unread.add(polled(&[bytes], &[(0, COUNT - 1, 1)]), limit);

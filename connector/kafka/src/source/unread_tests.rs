@@ -11,7 +11,10 @@ fn limit() -> DeliveryLimit {
     DeliveryLimit::new(5, 2, BadRecords::DeadLetter)
 }
 
-fn polled(partitions: &[(i32, &[(i64, i64, i16)])]) -> ShareRecords {
+/// First and last offset, and the delivery.
+type Acquired = (i64, i64, i16);
+
+fn polled(partitions: &[(i32, &[Acquired])]) -> ShareRecords {
     let partitions = partitions.iter().map(|(partition, acquired)| AcquiredPartition {
         topic: Arc::from("t"),
         topic_id: TopicId::default(),

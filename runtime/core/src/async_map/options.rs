@@ -139,7 +139,7 @@ impl AsyncMapOptions {
         faults
     }
 
-    /// Sets [`AsyncMapOptions::park_after`].
+    /// Sets [`AsyncMapOptions::park_after`](field@AsyncMapOptions::park_after).
     #[must_use]
     pub fn with_park_after(mut self, park_after: Duration) -> Self {
         self.park_after = Some(park_after);

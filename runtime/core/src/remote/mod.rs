@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The graph is cut in front of the sinks. Every task runs as it does in one process; what the coordinator holds of it
-//! ([`Running`](crate::graph::Running)) is joined to it by a connection. So the coordinator, the tasks and the commit
+//! (`Running`) is joined to it by a connection. So the coordinator, the tasks and the commit
 //! protocols do not know where the others are.
 //!
 //! - A worker serves one attempt at a time, which the job epoch names. Messages and rows of another attempt are refused.

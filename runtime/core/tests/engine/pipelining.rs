@@ -106,9 +106,10 @@ async fn a_full_epoch_holds_the_source_until_its_barrier_may_be_sent() {
     let observe = async {
         setup.env.clock.sleep(Duration::from_secs(5)).await;
         let handed_out = setup.broker.handed_out_count();
-        // One epoch waits for its commit, one for that of the one before, and one is filled; a record has a byte here, and a
-        // batch seven.
-        assert!(handed_out < 3 * (40 + 7), "{handed_out}");
+        // One epoch waits for its commit and one for that of the one before, each cut when both sources together had handed on
+        // enough; one is filled, by each of the two up to the bound. A record has a byte here, and a batch seven.
+        let (sources, batch) = (2, 7);
+        assert!(handed_out < 2 * (40 + sources * batch) + sources * (40 + batch), "{handed_out}");
         setup.env.clock.sleep(Duration::from_secs(5)).await;
         assert_eq!(setup.broker.handed_out_count(), handed_out, "full means wait");
         setup.gate.open();
