@@ -8,7 +8,7 @@ use reqwest::Url;
 use sharestream_http::SecretSource;
 
 /// Settings of an [`HttpRegistry`](crate::HttpRegistry).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegistrySettings {
     /// Addresses of one registry, `http://` or `https://`, asked in turn until one answers. Since 0.2.

@@ -81,7 +81,11 @@ impl AvroDecoder {
             WriterSchema::Missing(why) => Err(Arc::from(format!("schema {id}: {why}"))),
         };
         if known.len() >= WRITERS_MAX {
-            known.clear();
+            // Garbage that looks like ids goes first.
+            known.retain(|_, resolved| resolved.is_ok());
+            if known.len() >= WRITERS_MAX {
+                known.clear();
+            }
         }
         known.insert(id, resolved);
     }
