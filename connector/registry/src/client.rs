@@ -65,7 +65,9 @@ impl HttpRegistry {
             return Err(invalid_input(format!("schema registry: {}", texts.join("; "))));
         }
         let (ca_file, is_secure, door) = (settings.ca_file.clone(), settings.is_secure(), clock.clone());
-        let tls = run_blocking("registry-authorities", move || tls_config(ca_file.as_deref(), is_secure, door)).await;
+        let tls =
+            run_blocking("registry-authorities", move || tls_config(ca_file.as_deref(), is_secure, door))
+                .await;
         let tls = tls.map_err(|panic| panic.to_string()).and_then(|tls| tls);
         let tls = tls.map_err(|fault| invalid_input(format!("schema registry: ca_file: {fault}")))?;
         let client = Client::builder()
@@ -90,11 +92,17 @@ impl HttpRegistry {
     pub async fn latest(&self, subject: &str) -> Result<Registered> {
         let path = format!("subjects/{}/versions/latest", encoded(subject));
         let refused = |refusal: Refusal| {
-            invalid_input(format!("schema registry: subject {subject}: {}; give a schema, or register one", refusal.message))
+            invalid_input(format!(
+                "schema registry: subject {subject}: {}; give a schema, or register one",
+                refusal.message
+            ))
         };
-        let body: SchemaBody = self.ask(Method::GET, &path, None).await?.map_err(refused).and_then(|body| read(&body))?;
+        let body: SchemaBody =
+            self.ask(Method::GET, &path, None).await?.map_err(refused).and_then(|body| read(&body))?;
         match body.fault() {
-            Some(fault) => Err(invalid_input(format!("schema registry: the latest version of {subject}: {fault}"))),
+            Some(fault) => {
+                Err(invalid_input(format!("schema registry: the latest version of {subject}: {fault}")))
+            }
             None => Ok(Registered { schema: body.schema }),
         }
     }
@@ -109,10 +117,12 @@ impl HttpRegistry {
     pub async fn register(&self, subject: &str, schema: &str) -> Result<SchemaId> {
         let path = format!("subjects/{}/versions", encoded(subject));
         let refused = |refusal: Refusal| {
-            let what = if refusal.status == 409 { "the schema is not compatible" } else { "the schema is refused" };
+            let what =
+                if refusal.status == 409 { "the schema is not compatible" } else { "the schema is refused" };
             invalid_input(format!("schema registry: subject {subject}: {what}: {}", refusal.message))
         };
-        let body = self.ask(Method::POST, &path, Some(json!({ "schema": schema }))).await?.map_err(refused)?;
+        let body =
+            self.ask(Method::POST, &path, Some(json!({ "schema": schema }))).await?.map_err(refused)?;
         Ok(SchemaId(read::<IdBody>(&body)?.id))
     }
 
@@ -126,9 +136,13 @@ impl HttpRegistry {
     pub async fn look_up(&self, subject: &str, schema: &str) -> Result<SchemaId> {
         let path = format!("subjects/{}", encoded(subject));
         let refused = |refusal: Refusal| {
-            invalid_input(format!("schema registry: subject {subject} does not have the schema: {}", refusal.message))
+            invalid_input(format!(
+                "schema registry: subject {subject} does not have the schema: {}",
+                refusal.message
+            ))
         };
-        let body = self.ask(Method::POST, &path, Some(json!({ "schema": schema }))).await?.map_err(refused)?;
+        let body =
+            self.ask(Method::POST, &path, Some(json!({ "schema": schema }))).await?.map_err(refused)?;
         Ok(SchemaId(read::<IdBody>(&body)?.id))
     }
 
@@ -144,12 +158,16 @@ impl HttpRegistry {
         let mut addresses = self.settings.urls.iter().cycle();
         let mut asked = 0;
         loop {
-            let Some(url) = addresses.next() else { return Err(invalid_input("schema registry: no address".to_owned())) };
+            let Some(url) = addresses.next() else {
+                return Err(invalid_input("schema registry: no address".to_owned()));
+            };
             let url = format!("{}/{path}", url.trim_end_matches('/'));
             let once = self.ask_once(method.clone(), &url, body.as_ref());
             let timeout = self.settings.request_timeout;
             let answer = self.clock.timeout(timeout, once).await;
-            let reason = match answer.unwrap_or_else(|_elapsed| Answer::None(format!("no answer within {timeout:?}"))) {
+            let reason = match answer
+                .unwrap_or_else(|_elapsed| Answer::None(format!("no answer within {timeout:?}")))
+            {
                 Answer::Yes(body) => return Ok(Ok(body)),
                 Answer::No(refusal) => return Ok(Err(refusal)),
                 Answer::None(reason) => reason,

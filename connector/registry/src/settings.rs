@@ -72,7 +72,11 @@ impl RegistrySettings {
             match Url::parse(text) {
                 // Whoever wrote a password here must not find it in a log as well: the text is not shown.
                 Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                    add("url", "user and password do not belong into the address: use username and password_file".to_owned());
+                    add(
+                        "url",
+                        "user and password do not belong into the address: use username and password_file"
+                            .to_owned(),
+                    );
                 }
                 Ok(url) if !matches!(url.scheme(), "http" | "https") => {
                     add("url", format!("'{text}' begins with neither http:// nor https://"));

@@ -41,7 +41,9 @@ pub(crate) async fn settle(
         let faults = job.source.format.faults();
         if !faults.is_empty() {
             let faults = faults.join("; ");
-            return Err(Refused::error(format!("the latest version of {subject}: {faults}; give another schema")));
+            return Err(Refused::error(format!(
+                "the latest version of {subject}: {faults}; give another schema"
+            )));
         }
     }
     settle_sink(job, clock, purpose).await?;

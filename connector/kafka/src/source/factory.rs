@@ -90,7 +90,9 @@ impl SourceFactory for ShareSourceFactory {
 
     async fn create(&self, subtask: usize) -> Result<Box<dyn Source>> {
         if self.config.format.names_schemas() && self.schemas.is_none() {
-            return Err(invalid_input("the source's records name their schemas, but the job has no schema registry"));
+            return Err(invalid_input(
+                "the source's records name their schemas, but the job has no schema registry",
+            ));
         }
         let delivery_limit = self.delivery_limit();
         let mut consumer_config = ShareConsumerConfig::new(&self.config.group, self.config.acquired_topics());

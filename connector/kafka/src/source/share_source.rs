@@ -254,7 +254,8 @@ impl ShareSource {
     /// they are looked at before anything is handed on.
     #[cold]
     async fn learn(&mut self, id: SchemaId) -> Result<()> {
-        let schemas = self.schemas.as_ref().ok_or_else(|| bug("a schema is wanted, and there is no registry"))?;
+        let schemas =
+            self.schemas.as_ref().ok_or_else(|| bug("a schema is wanted, and there is no registry"))?;
         let schema = schemas.get(id).await.map_err(|error| error.within(&format!("schema {id}")))?;
         self.reader.learn_schema(id, &schema);
         self.check_locks()

@@ -43,9 +43,17 @@ impl State {
         id
     }
 
-    fn answer(&mut self, method: &Method, path: &str, authorization: Option<&str>, body: &Value) -> (u16, Value) {
+    fn answer(
+        &mut self,
+        method: &Method,
+        path: &str,
+        authorization: Option<&str>,
+        body: &Value,
+    ) -> (u16, Value) {
         *self.asked.entry(path.to_owned()).or_default() += 1;
-        let error = |status: u16, code: u32, message: &str| (status, json!({ "error_code": code, "message": message }));
+        let error = |status: u16, code: u32, message: &str| {
+            (status, json!({ "error_code": code, "message": message }))
+        };
         if self.is_down {
             return error(503, 50003, "down");
         }
@@ -73,7 +81,9 @@ impl State {
             ("POST", ["subjects", _, "versions"]) if self.refuses => {
                 error(409, 409, "Schema being registered is incompatible with an earlier schema")
             }
-            ("POST", ["subjects", subject, "versions"]) => (200, json!({ "id": self.register(subject, schema) })),
+            ("POST", ["subjects", subject, "versions"]) => {
+                (200, json!({ "id": self.register(subject, schema) }))
+            }
             ("POST", ["subjects", subject]) => {
                 let id = self.schemas.iter().position(|known| known == schema).map(|index| index as u32 + 1);
                 match (self.subjects.get(*subject), id) {
@@ -131,7 +141,10 @@ impl FakeRegistry {
     }
 }
 
-async fn serve(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn serve(
+    request: Request<Incoming>,
+    state: Arc<Mutex<State>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let authorization = request.headers().get("authorization").and_then(|value| value.to_str().ok());
     let authorization = authorization.map(str::to_owned);

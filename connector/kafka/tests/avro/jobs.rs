@@ -68,8 +68,7 @@ fn produce(world: &World, values: &[Vec<u8>]) {
 
 fn config(world: &World) -> KafkaJobConfig {
     let mut config = world.config();
-    config.format =
-        Format::Avro(AvroFormat { schema: SECOND.to_owned(), framing: AvroFraming::Registry });
+    config.format = Format::Avro(AvroFormat { schema: SECOND.to_owned(), framing: AvroFraming::Registry });
     config
 }
 
@@ -116,8 +115,10 @@ fn errors(world: &World) -> Vec<String> {
             let mut next = Offset(0);
             while next < end {
                 let wait = Duration::from_millis(10);
-                let fetched =
-                    reader.fetch(&topic, partition, next, Isolation::ReadCommitted, 1 << 20, wait).await.unwrap();
+                let fetched = reader
+                    .fetch(&topic, partition, next, Isolation::ReadCommitted, 1 << 20, wait)
+                    .await
+                    .unwrap();
                 for batch in committed_records(&fetched).unwrap() {
                     for record in &batch.records().unwrap() {
                         let record = record.unwrap();
@@ -245,7 +246,8 @@ fn what_one_job_writes_another_reads_by_its_schema() {
     world.wait_until_caught_up(&job);
     job.drain();
     let mut reads = config(&world);
-    (reads.job, reads.group, reads.topics) = ("reader".to_owned(), "reader".to_owned(), vec!["between".to_owned()]);
+    (reads.job, reads.group, reads.topics) =
+        ("reader".to_owned(), "reader".to_owned(), vec!["between".to_owned()]);
     let job = start(&world, reads, &registry.url, 2);
     let clock = Env::system().clock;
     let deadline = clock.now() + fixtures::PATIENCE;

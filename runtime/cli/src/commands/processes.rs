@@ -87,7 +87,9 @@ fn identity(job: &JobFile) -> WorkerIdentity {
     let mode = format!("{:?}", job.ack_mode);
     let has_store = format!("{}", job.checkpoint.store.is_some());
     let schemas = match (&job.source.format, &job.sink.format) {
-        (Format::Avro(_), _) | (_, OutputFormat::Avro(_)) => format!("{:?}, {:?}", job.source.format, job.sink.format),
+        (Format::Avro(_), _) | (_, OutputFormat::Avro(_)) => {
+            format!("{:?}, {:?}", job.source.format, job.sink.format)
+        }
         _ => String::new(),
     };
     WorkerIdentity::of(JobId::new(&job.job, &job.instance), &[&job.text, &mode, &has_store, &schemas])

@@ -37,7 +37,11 @@ impl AvroKeys {
         keys.read("source", section, path, problems);
         if let Some(Registry { register: Some(register), .. }) = &keys.registry {
             let message = "source.schema_registry.register: a source registers nothing";
-            problems.add_with_help(&register.span, message, "remove it, or write it in [sink.schema_registry]");
+            problems.add_with_help(
+                &register.span,
+                message,
+                "remove it, or write it in [sink.schema_registry]",
+            );
         }
         keys
     }
@@ -134,7 +138,11 @@ impl AvroKeys {
     }
 
     /// The format of a sink to `topic`, and its registry.
-    pub(super) fn sink(self, topic: &str, problems: &mut Problems) -> Option<(AvroOutput, Option<SinkRegistry>)> {
+    pub(super) fn sink(
+        self,
+        topic: &str,
+        problems: &mut Problems,
+    ) -> Option<(AvroOutput, Option<SinkRegistry>)> {
         if let Some(schema) = &self.schema
             && let Err(fault) = sharestream_kafka::formats::AvroSchema::parse(&schema.value)
         {
@@ -209,7 +217,11 @@ fn read_registry(
         }
         _ => {
             let help = "write username, and password_file or password_env";
-            problems.add_with_help(&span, format!("{name}.schema_registry: a user has a name and one password"), help);
+            problems.add_with_help(
+                &span,
+                format!("{name}.schema_registry: a user has a name and one password"),
+                help,
+            );
             return None;
         }
     };

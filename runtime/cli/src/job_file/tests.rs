@@ -696,16 +696,25 @@ fn avro_has_its_schema_in_the_file_or_beside_it() {
     let job = read(Path::new("job.toml"), &avro(AVRO_SCHEMA, "format = \"avro\"")).unwrap();
     assert_eq!(job.source.format.user_schema().field(0).name(), "id");
     let OutputFormat::Avro(output) = &job.sink.format else { panic!("avro was written") };
-    assert_eq!((output.record_name.as_str(), &output.schema, output.schema_id), ("delayed_flights", &None, None));
+    assert_eq!(
+        (output.record_name.as_str(), &output.schema, output.schema_id),
+        ("delayed_flights", &None, None)
+    );
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("job.toml");
     let text = avro("schema_file = \"f.avsc\"", "format = \"avro\"\nrecord_name = \"a.B\"");
     assert!(read(&path, &text).unwrap_err().contains("source.schema_file: cannot read"));
-    std::fs::write(folder.path().join("f.avsc"), r#"{"type":"record","name":"F","fields":[{"name":"a b","type":"int"}]}"#)
-        .unwrap();
+    std::fs::write(
+        folder.path().join("f.avsc"),
+        r#"{"type":"record","name":"F","fields":[{"name":"a b","type":"int"}]}"#,
+    )
+    .unwrap();
     assert!(read(&path, &text).unwrap_err().contains("source: the Avro schema: 'a b' is no name"));
-    std::fs::write(folder.path().join("f.avsc"), r#"{"type":"record","name":"F","fields":[{"name":"a","type":"int"}]}"#)
-        .unwrap();
+    std::fs::write(
+        folder.path().join("f.avsc"),
+        r#"{"type":"record","name":"F","fields":[{"name":"a","type":"int"}]}"#,
+    )
+    .unwrap();
     let job = read(&path, &text).unwrap();
     assert_eq!(job.source.format.user_schema().field(0).name(), "a");
     assert!(!job.source.format.names_schemas());
@@ -731,9 +740,18 @@ fn faults_of_avro_are_named() {
     let of = |source: &str, sink: &str| errors(&avro(source, sink));
     assert!(of("", "").contains("format = \"avro\" needs a schema"));
     assert!(of(&format!("{AVRO_SCHEMA}\nschema_file = \"x\""), "").contains("are two schemas"));
-    assert!(of(&format!("{AVRO_SCHEMA}\ncolumns = [{{ name = \"a\", type = \"int64\" }}]"), "").contains("source.columns cannot be used"));
-    assert!(of(AVRO_SCHEMA, "format = \"json\"\nrecord_name = \"R\"").contains("sink: schemas are for format = \"avro\" only"));
-    assert!(of(AVRO_SCHEMA, &format!("format = \"avro\"\nrecord_name = \"R\"\n{AVRO_SCHEMA}")).contains("remove one of the two"));
+    assert!(
+        of(&format!("{AVRO_SCHEMA}\ncolumns = [{{ name = \"a\", type = \"int64\" }}]"), "")
+            .contains("source.columns cannot be used")
+    );
+    assert!(
+        of(AVRO_SCHEMA, "format = \"json\"\nrecord_name = \"R\"")
+            .contains("sink: schemas are for format = \"avro\" only")
+    );
+    assert!(
+        of(AVRO_SCHEMA, &format!("format = \"avro\"\nrecord_name = \"R\"\n{AVRO_SCHEMA}"))
+            .contains("remove one of the two")
+    );
     let registry = |keys: &str| of(&format!("[source.schema_registry]\n{keys}"), "");
     assert!(registry("").contains("key 'url' is missing"));
     assert!(registry("url = \"a:8081\"").contains("source.schema_registry.url"));
@@ -744,6 +762,7 @@ fn faults_of_avro_are_named() {
         assert!(error.contains("password"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
-    let two = avro("[source.schema_registry]\nurl = \"http://a\"", "").replace("[\"flights\"]", "[\"flights\", \"more\"]");
+    let two = avro("[source.schema_registry]\nurl = \"http://a\"", "")
+        .replace("[\"flights\"]", "[\"flights\", \"more\"]");
     assert!(errors(&two).contains("the latest version of which topic"));
 }

@@ -31,7 +31,9 @@ impl Making<'_> {
             return Err(format!("the schema has more than {FIELDS_MAX} columns"));
         }
         if self.depth > DEPTH_MAX {
-            return Err("a type that holds itself, or is nested too deeply, which no column can hold".to_owned());
+            return Err(
+                "a type that holds itself, or is nested too deeply, which no column can hold".to_owned()
+            );
         }
         self.depth += 1;
         let within = |error: String| format!("field '{name}': {error}");

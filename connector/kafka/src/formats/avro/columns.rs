@@ -42,12 +42,29 @@ pub(super) enum Values {
     Decimal128(Vec<i128>),
     Decimal256(Vec<i256>),
     /// Text or bytes.
-    Bytes { ends: Ends, bytes: Vec<u8> },
-    Fixed { size: usize, bytes: Vec<u8>, count: usize },
-    List { ends: Ends, items: Box<Column> },
-    Map { ends: Ends, keys: Box<Column>, values: Box<Column> },
+    Bytes {
+        ends: Ends,
+        bytes: Vec<u8>,
+    },
+    Fixed {
+        size: usize,
+        bytes: Vec<u8>,
+        count: usize,
+    },
+    List {
+        ends: Ends,
+        items: Box<Column>,
+    },
+    Map {
+        ends: Ends,
+        keys: Box<Column>,
+        values: Box<Column>,
+    },
     /// Fields, and rows: there may be no field.
-    Struct { fields: Vec<Column>, count: usize },
+    Struct {
+        fields: Vec<Column>,
+        count: usize,
+    },
 }
 
 /// Where each row ends among the bytes or items of all.
@@ -109,9 +126,7 @@ impl Column {
                 let size = usize::try_from(*size).map_err(|error| error.to_string())?;
                 Values::Fixed { size, bytes: Vec::new(), count: 0 }
             }
-            DataType::List(item) => {
-                Values::List { ends: Ends::new(), items: Box::new(Column::new(item)?) }
-            }
+            DataType::List(item) => Values::List { ends: Ends::new(), items: Box::new(Column::new(item)?) },
             DataType::Map(entries, _) => match entries.data_type() {
                 DataType::Struct(fields) if fields.len() == 2 => Values::Map {
                     ends: Ends::new(),
@@ -225,9 +240,7 @@ impl Column {
                 DataType::Timestamp(TimeUnit::Microsecond, _) => {
                     primitive::<TimestampMicrosecondType>(values, nulls, data_type)?
                 }
-                DataType::Timestamp(_, _) => {
-                    primitive::<TimestampNanosecondType>(values, nulls, data_type)?
-                }
+                DataType::Timestamp(_, _) => primitive::<TimestampNanosecondType>(values, nulls, data_type)?,
                 _ => primitive::<Int64Type>(values, nulls, data_type)?,
             },
             Values::Float(values) => primitive::<Float32Type>(values, nulls, data_type)?,

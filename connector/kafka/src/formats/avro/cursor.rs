@@ -96,7 +96,8 @@ impl<'a> Cursor<'a> {
     pub(super) fn block(&mut self) -> Result<Option<u64>, Fault> {
         let count = self.long()?;
         if count < 0 {
-            let size = usize::try_from(self.long()?).map_err(|_| Fault::from("a block of less than no bytes"))?;
+            let size =
+                usize::try_from(self.long()?).map_err(|_| Fault::from("a block of less than no bytes"))?;
             if size > self.left() {
                 return Err(CUT_OFF);
             }

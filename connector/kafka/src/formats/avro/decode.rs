@@ -69,7 +69,8 @@ struct Decoding<'a> {
 
 impl Decoding<'_> {
     fn record(&mut self, plan: &RecordPlan, columns: &mut [Column]) -> Result<(), Fault> {
-        let within = |column: &Column, fault: Fault| Fault::from(format!("{}: {fault}", column.field().name()));
+        let within =
+            |column: &Column, fault: Fault| Fault::from(format!("{}: {fault}", column.field().name()));
         for step in &plan.steps {
             match step {
                 Step::Read(index, plan) => {

@@ -108,7 +108,11 @@ impl AvroDecoder {
                     let writer = match known.get(&id) {
                         Some(Ok(writer)) => writer.clone(),
                         Some(Err(why)) => return Err(RowError::NoSchema { what: why.to_string() }),
-                        None => return Err(RowError::NoSchema { what: format!("schema {id} was not looked up") }),
+                        None => {
+                            return Err(RowError::NoSchema {
+                                what: format!("schema {id} was not looked up"),
+                            });
+                        }
                     };
                     *last = Some((id, writer));
                 }

@@ -15,7 +15,13 @@ pub(super) fn encode(schema: &AvroSchema, id: TypeId, json: &Value) -> Result<Ve
     Ok(out)
 }
 
-fn write(schema: &AvroSchema, id: TypeId, json: &Value, out: &mut Vec<u8>, depth: usize) -> Result<(), String> {
+fn write(
+    schema: &AvroSchema,
+    id: TypeId,
+    json: &Value,
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Result<(), String> {
     if depth > DEPTH_MAX {
         return Err("it is nested too deeply".to_owned());
     }

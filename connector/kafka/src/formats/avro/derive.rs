@@ -15,7 +15,9 @@ use super::parse::is_name;
 /// Every column that Avro has no type for, for the user.
 pub(super) fn derive(record_name: &str, columns: &[FieldRef]) -> Result<String, String> {
     if !record_name.split('.').all(is_name) {
-        return Err(format!("'{record_name}' is no name of an Avro record: letters, digits and '_', no digit first"));
+        return Err(format!(
+            "'{record_name}' is no name of an Avro record: letters, digits and '_', no digit first"
+        ));
     }
     let mut deriving = Deriving { taken: BTreeSet::from([record_name.to_owned()]) };
     let fields = deriving.fields(record_name, columns)?;
@@ -24,8 +26,7 @@ pub(super) fn derive(record_name: &str, columns: &[FieldRef]) -> Result<String, 
 
 /// The valid name that is nearest to a topic's.
 pub fn record_name_of(topic: &str) -> String {
-    let mut name: String =
-        topic.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let mut name: String = topic.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if !is_name(&name) {
         name.insert(0, '_');
     }
@@ -44,7 +45,9 @@ impl Deriving {
             let name = column.name();
             let is_twice = columns[..index].iter().any(|other| other.name() == name);
             let field = match is_name(name) {
-                false => Err(format!("column {name} has no name that Avro takes: write AS and letters, digits and '_'")),
+                false => Err(format!(
+                    "column {name} has no name that Avro takes: write AS and letters, digits and '_'"
+                )),
                 true if is_twice => Err(format!("column {name} comes twice")),
                 true => self.field(path, column),
             };
@@ -122,7 +125,9 @@ impl Deriving {
             other => match fit::item(other) {
                 Some(item) => json!({ "type": "array", "items": self.of(&format!("{path}_item"), item)? }),
                 None => {
-                    return Err(format!("column {name} is {other}, which Avro has no type for: CAST it to another one"));
+                    return Err(format!(
+                        "column {name} is {other}, which Avro has no type for: CAST it to another one"
+                    ));
                 }
             },
         })

@@ -60,7 +60,10 @@ enum Kind {
     Uuid,
     UuidToFixed,
     Fixed(usize),
-    Decimal { wide: bool, size: Option<usize> },
+    Decimal {
+        wide: bool,
+        size: Option<usize>,
+    },
     Enum(Arc<HashMap<String, usize>>),
     Array(Box<Write>),
     Map(Box<Write>),
@@ -95,13 +98,18 @@ fn targets(schema: &AvroSchema, record: TypeId, columns: &[FieldRef]) -> Result<
             Some(index) => {
                 let column = &columns[index];
                 let write = write(schema, field.type_id, column.data_type(), column.is_nullable());
-                write.map(|write| Target::Column(index, write)).map_err(|fault| format!("column {}: {fault}", column.name()))
+                write
+                    .map(|write| Target::Column(index, write))
+                    .map_err(|fault| format!("column {}: {fault}", column.name()))
             }
             None => match &field.default {
                 Some(json) => default::encode(schema, field.type_id, json)
                     .map(Target::Fixed)
                     .map_err(|fault| format!("field {}: its default: {fault}", field.name)),
-                None => Err(format!("no column gives field '{}' of {}, which has no default", field.name, name.full)),
+                None => Err(format!(
+                    "no column gives field '{}' of {}, which has no default",
+                    field.name, name.full
+                )),
             },
         };
         match target {
@@ -121,7 +129,9 @@ fn write(schema: &AvroSchema, id: TypeId, data_type: &DataType, is_nullable: boo
         union.is_some_and(|union| union.null.is_some()) || schema.get(value).shape == Shape::Null;
     if is_nullable && !takes_null {
         let shape = schema.get(value).shape.word();
-        return Err(format!("it may be null, but the schema wants {shape}: use COALESCE, or a union with null"));
+        return Err(format!(
+            "it may be null, but the schema wants {shape}: use COALESCE, or a union with null"
+        ));
     }
     // A column of nulls fits wherever null does.
     if *data_type == DataType::Null && takes_null {
@@ -226,9 +236,9 @@ fn bind_all(targets: &[Target], columns: &[ArrayRef]) -> Result<Vec<Bound>, Arro
     let bind = |target: &Target| match target {
         Target::Fixed(bytes) => Ok(Bound::Fixed(bytes.clone())),
         Target::Column(index, write) => {
-            let column = columns.get(*index).ok_or_else(|| {
-                ArrowError::SchemaError(format!("column {index} of the output is missing"))
-            })?;
+            let column = columns
+                .get(*index)
+                .ok_or_else(|| ArrowError::SchemaError(format!("column {index} of the output is missing")))?;
             Ok(Bound::Column { name: Some(*index), cells: bind_one(write, column)? })
         }
     };
@@ -305,7 +315,11 @@ fn no_such(data_type: &DataType) -> ArrowError {
 impl AvroRows {
     /// Appends the datum of `row` to `out`. Errors: a value that the schema has no place for, such as a text that is none of an
     /// enum's symbols; the field's name is not told, and what was appended stays.
-    pub(in crate::formats) fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), (Option<usize>, Fault)> {
+    pub(in crate::formats) fn write(
+        &self,
+        row: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), (Option<usize>, Fault)> {
         out.extend_from_slice(&self.prefix);
         for field in &self.fields {
             match field {
@@ -319,7 +333,8 @@ impl AvroRows {
 
 impl Cells {
     fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let is_null = self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) || matches!(self.values, Values::Null);
+        let is_null = self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
+            || matches!(self.values, Values::Null);
         match (self.union, is_null) {
             (Some(NullBranch { null: Some(branch), .. }), true) => {
                 write_long(branch as i64, out);
@@ -368,7 +383,8 @@ impl Cells {
             Values::Decimal128(values, size) => write_decimal(&values.value(row).to_be_bytes(), *size, out)?,
             Values::Decimal256(values, size) => write_decimal(&values.value(row).to_be_bytes(), *size, out)?,
             Values::Enum(values, numbers) => {
-                let number = numbers.get(values.value(row)).ok_or("a text that is none of the enum's symbols")?;
+                let number =
+                    numbers.get(values.value(row)).ok_or("a text that is none of the enum's symbols")?;
                 write_long(*number as i64, out);
             }
             Values::Array(offsets, items) => {
@@ -437,11 +453,11 @@ fn write_decimal(bytes: &[u8], size: Option<usize>, out: &mut Vec<u8>) -> Result
     match size {
         None => write_bytes(shortest, out),
         Some(size) => {
-            let missing = size.checked_sub(shortest.len()).ok_or("a decimal that is too large for its fixed")?;
+            let missing =
+                size.checked_sub(shortest.len()).ok_or("a decimal that is too large for its fixed")?;
             out.resize(out.len() + missing, sign);
             out.extend_from_slice(shortest);
         }
     }
     Ok(())
 }
-

@@ -7,8 +7,8 @@ use super::schema::{Logical, Shape, Type};
 /// Whether a type takes the column, but for times; parts of nested types are looked at one by one.
 pub(super) fn is_plain(data_type: &DataType, avro: &Type) -> bool {
     use DataType::{
-        Binary, BinaryView, Boolean, Date32, FixedSizeBinary, Float16, Float32, Float64, Int8, Int16, Int32, Int64,
-        LargeBinary, LargeUtf8, Null, Struct, UInt8, UInt16, UInt32, Utf8, Utf8View,
+        Binary, BinaryView, Boolean, Date32, FixedSizeBinary, Float16, Float32, Float64, Int8, Int16, Int32,
+        Int64, LargeBinary, LargeUtf8, Null, Struct, UInt8, UInt16, UInt32, Utf8, Utf8View,
     };
     let is_bytes = matches!(data_type, Binary | LargeBinary | BinaryView | FixedSizeBinary(_));
     let is_text = matches!(data_type, Utf8 | LargeUtf8 | Utf8View);
@@ -80,7 +80,9 @@ pub(super) fn map_value(data_type: &DataType) -> Option<&FieldRef> {
     let DataType::Map(entries, _) = data_type else { return None };
     let DataType::Struct(fields) = entries.data_type() else { return None };
     match fields.as_ref() {
-        [key, value] if matches!(key.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
+        [key, value]
+            if matches!(key.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) =>
+        {
             Some(value)
         }
         _ => None,

@@ -1,6 +1,6 @@
 //! The JSON of a schema to its types. Named types may be used before they are whole: a record may hold itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -146,12 +146,15 @@ impl Parser {
         let (id, namespace) = self.add_named(object, namespace, shape)?;
         let list = object.get("fields").and_then(Value::as_array).ok_or("a record without \"fields\"")?;
         let mut read: Vec<RecordField> = Vec::new();
+        let mut seen = HashSet::new();
         for json in list {
             let name = json.get("name").and_then(Value::as_str).ok_or("a field without \"name\"")?;
             if !is_name(name) {
-                return Err(format!("'{name}' is no name of a field: letters, digits and '_', no digit first"));
+                return Err(format!(
+                    "'{name}' is no name of a field: letters, digits and '_', no digit first"
+                ));
             }
-            if read.iter().any(|other| other.name == name) {
+            if !seen.insert(name) {
                 return Err(format!("field '{name}' comes twice"));
             }
             let object = json.as_object().ok_or("a field that is no object")?;
@@ -174,10 +177,10 @@ impl Parser {
         if symbols.is_empty() {
             return Err("an enum without \"symbols\"".to_owned());
         }
-        for (index, symbol) in symbols.iter().enumerate() {
-            if !is_name(symbol) || symbols[..index].contains(symbol) {
-                return Err(format!("symbol '{symbol}' of an enum is no name, or comes twice"));
-            }
+        let mut seen = HashSet::new();
+        if let Some(symbol) = symbols.iter().find(|symbol| !is_name(symbol) || !seen.insert(symbol.as_str()))
+        {
+            return Err(format!("symbol '{symbol}' of an enum is no name, or comes twice"));
         }
         let default = match object.get("default").and_then(Value::as_str) {
             Some(text) => {
@@ -215,16 +218,13 @@ fn primitive(word: &str) -> Option<Shape> {
 }
 
 fn full_name(name: &str, namespace: &str) -> String {
-    if namespace.is_empty() || name.contains('.') {
-        name.to_owned()
-    } else {
-        format!("{namespace}.{name}")
-    }
+    if namespace.is_empty() || name.contains('.') { name.to_owned() } else { format!("{namespace}.{name}") }
 }
 
 fn strings(object: &Map<String, Value>, key: &str) -> Result<Vec<String>, String> {
     let Some(value) = object.get(key) else { return Ok(Vec::new()) };
-    let texts = value.as_array().and_then(|items| items.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    let texts =
+        value.as_array().and_then(|items| items.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
     let texts = texts.ok_or_else(|| format!("\"{key}\" is no list of strings"))?;
     Ok(texts.into_iter().map(str::to_owned).collect())
 }
@@ -287,7 +287,10 @@ mod tests {
         assert!(error(&record(r#"{"name":"a","type":["int","int"]}"#)).contains("a union with an int twice"));
         assert!(error(&record(r#"{"name":"a","type":["null",["int"]]}"#)).contains("within a union"));
         assert!(error(&record(r#"{"name":"a","type":{"type":"fixed","name":"F"}}"#)).contains("size"));
-        assert!(error(&record(r#"{"name":"a","type":{"type":"enum","name":"E","symbols":[]}}"#)).contains("symbols"));
+        assert!(
+            error(&record(r#"{"name":"a","type":{"type":"enum","name":"E","symbols":[]}}"#))
+                .contains("symbols")
+        );
         let twice = r#"{"name":"a","type":{"type":"fixed","name":"F","size":1}},
                        {"name":"b","type":{"type":"fixed","name":"F","size":1}}"#;
         assert!(error(&record(twice)).contains("'F' is defined twice"));

@@ -1,5 +1,7 @@
 //! How a value of a writer's schema becomes values of the reader's: Avro's schema resolution, worked out once for each pair.
 
+use std::collections::{HashMap, HashSet};
+
 use super::arrow;
 use super::cursor::Fault;
 use super::default;
@@ -30,7 +32,10 @@ pub(super) enum Plan {
     UuidOfFixed,
     Fixed(usize),
     /// A number in two's complement, big-endian: behind its length, or so many bytes.
-    Decimal { size: Option<usize>, precision: u8 },
+    Decimal {
+        size: Option<usize>,
+        precision: u8,
+    },
     /// For each symbol of the writer the text for the reader, or why there is none.
     Enum(Vec<Result<String, Fault>>),
     Array(Box<Plan>),
@@ -147,7 +152,9 @@ impl Resolving<'_> {
                     return Err(format!("a fixed of {size} bytes for one of {reader_size}").into());
                 }
                 match *logical {
-                    Some(Logical::Decimal { precision, .. }) => Plan::Decimal { size: Some(*size), precision },
+                    Some(Logical::Decimal { precision, .. }) => {
+                        Plan::Decimal { size: Some(*size), precision }
+                    }
                     Some(Logical::Uuid) => Plan::UuidOfFixed,
                     Some(_) | None => Plan::Fixed(*size),
                 }
@@ -158,13 +165,16 @@ impl Resolving<'_> {
             ) => {
                 check_name(name.reads(written), &written.full, &name.full)?;
                 let default = default.and_then(|index| symbols.get(index));
+                let known: HashSet<&String> = symbols.iter().collect();
                 let text = |symbol: &String| {
-                    let own = symbols.contains(symbol).then_some(symbol).or(default).cloned();
+                    let own = known.contains(symbol).then_some(symbol).or(default).cloned();
                     own.ok_or_else(|| "a symbol that the reader's enum does not have".into())
                 };
                 Plan::Enum(of_writer.iter().map(text).collect())
             }
-            (Shape::Array(writer), Shape::Array(reader)) => Plan::Array(Box::new(self.value(*writer, *reader)?)),
+            (Shape::Array(writer), Shape::Array(reader)) => {
+                Plan::Array(Box::new(self.value(*writer, *reader)?))
+            }
             (Shape::Map(writer), Shape::Map(reader)) => Plan::Map(Box::new(self.value(*writer, *reader)?)),
             (Shape::Record { name: written, fields: of_writer }, Shape::Record { name, fields }) => {
                 check_name(name.reads(written), &written.full, &name.full)?;
@@ -175,30 +185,43 @@ impl Resolving<'_> {
     }
 
     fn record(&mut self, writer: &[RecordField], reader: &[RecordField]) -> Result<RecordPlan, Fault> {
-        let within = |field: &RecordField, fault: Fault| Fault::from(format!("field '{}': {fault}", field.name));
+        let within =
+            |field: &RecordField, fault: Fault| Fault::from(format!("field '{}': {fault}", field.name));
+        let names: HashMap<&String, usize> =
+            writer.iter().enumerate().map(|(index, field)| (&field.name, index)).collect();
         // A field of the reader is the one of its name, or else of an alias.
         let source = |field: &RecordField| {
-            let by_name = |name: &String| writer.iter().position(|other| other.name == *name);
+            let by_name = |name: &String| names.get(name).copied();
             by_name(&field.name).or_else(|| field.aliases.iter().find_map(by_name))
         };
-        let sources: Vec<Option<usize>> = reader.iter().map(source).collect();
+        // By field of the writer the column that it is read into.
+        let mut columns: Vec<Option<usize>> = vec![None; writer.len()];
+        let mut missing = Vec::new();
+        for (column, field) in reader.iter().enumerate() {
+            match source(field) {
+                None => missing.push((column, field)),
+                Some(index) if columns[index].is_none() => columns[index] = Some(column),
+                Some(index) => {
+                    let (shared, name) = (&writer[index].name, &field.name);
+                    return Err(format!(
+                        "fields of the reader share '{shared}' of the writer: '{name}' is one"
+                    )
+                    .into());
+                }
+            }
+        }
         let mut steps = Vec::new();
-        for (index, field) in writer.iter().enumerate() {
-            let mut columns = sources.iter().enumerate().filter(|(_, source)| **source == Some(index));
-            let step = match columns.next() {
-                Some((column, _)) => {
+        for (field, column) in writer.iter().zip(columns) {
+            steps.push(match column {
+                Some(column) => {
                     let plan = self.value(field.type_id, reader[column].type_id);
                     Step::Read(column, plan.map_err(|fault| within(field, fault))?)
                 }
                 None => Step::Skip(field.type_id),
-            };
-            if let Some((column, _)) = columns.next() {
-                return Err(format!("fields of the reader share '{}' of the writer: '{}' is one", field.name, reader[column].name).into());
-            }
-            steps.push(step);
+            });
         }
         let mut defaults = Vec::new();
-        for (column, field) in reader.iter().enumerate().filter(|(column, _)| sources[*column].is_none()) {
+        for (column, field) in missing {
             let json = field.default.as_ref().ok_or_else(|| {
                 within(field, "the writer does not have it, and the reader has no default for it".into())
             })?;

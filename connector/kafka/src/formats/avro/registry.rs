@@ -73,7 +73,10 @@ struct Kept {
 enum Entry {
     /// On its way. Whoever waits moves it on, and whoever stops to wait leaves it to the others, or to its own next call.
     Asked(Asked),
-    Here { schema: WriterSchema, until: Option<Instant> },
+    Here {
+        schema: WriterSchema,
+        until: Option<Instant>,
+    },
 }
 
 impl fmt::Debug for WriterSchemas {
@@ -108,9 +111,8 @@ impl WriterSchemas {
 
     fn ask(&self, id: SchemaId) -> Asked {
         let registry = self.registry.clone();
-        let asking = async move {
-            registry.schema(id).await.map_err(|error| (error.kind(), error.to_string()))
-        };
+        let asking =
+            async move { registry.schema(id).await.map_err(|error| (error.kind(), error.to_string())) };
         let asked = asking.boxed().shared();
         self.kept().insert(id, Entry::Asked(asked.clone()));
         asked
@@ -123,7 +125,8 @@ impl WriterSchemas {
 
 impl Kept {
     fn find(&mut self, id: SchemaId, now: Instant) -> Option<&Entry> {
-        let is_over = |entry: &Entry| matches!(entry, Entry::Here { until: Some(until), .. } if *until <= now);
+        let is_over =
+            |entry: &Entry| matches!(entry, Entry::Here { until: Some(until), .. } if *until <= now);
         if self.entries.get(&id).is_some_and(is_over) {
             self.remove(id);
         }

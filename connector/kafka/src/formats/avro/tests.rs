@@ -5,10 +5,10 @@ mod types;
 
 use std::sync::Arc;
 
+use apache_avro::Schema as WitnessSchema;
 use apache_avro::reader::datum::GenericDatumReader;
 use apache_avro::types::Value;
 use apache_avro::writer::datum::GenericDatumWriter;
-use apache_avro::Schema as WitnessSchema;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::Schema;
 

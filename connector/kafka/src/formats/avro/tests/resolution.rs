@@ -144,7 +144,10 @@ fn a_writer_that_cannot_be_read_spoils_its_own_records_only() {
     let good = framed(1, &[0, 14]);
     decoder.decode(Some(&good)).unwrap();
     let error = decoder.decode(Some(&framed(0, &[2, b'x']))).unwrap_err().to_string();
-    assert!(error.contains("schema 0 cannot be read as the reader's: field 'id': a string for a long"), "{error}");
+    assert!(
+        error.contains("schema 0 cannot be read as the reader's: field 'id': a string for a long"),
+        "{error}"
+    );
     decoder.decode(Some(&good)).unwrap();
     assert_eq!(finish(&mut decoder)[0].as_primitive::<Int64Type>().values(), &[7, 7]);
 }
@@ -171,14 +174,20 @@ fn what_a_record_names_must_be_learned_and_missing_ids_are_asked_for_again() {
 
 #[test]
 fn times_and_decimals_of_another_unit_are_not_read_as_if_they_were_ours() {
-    let of = |logical: &str| format!(r#"{{"type":"record","name":"R","fields":[{{"name":"t","type":{logical}}}]}}"#);
+    let of = |logical: &str| {
+        format!(r#"{{"type":"record","name":"R","fields":[{{"name":"t","type":{logical}}}]}}"#)
+    };
     let long = |logical: &str| of(&format!(r#"{{"type":"long","logicalType":"{logical}"}}"#));
-    let decimal = |scale: u8| of(&format!(r#"{{"type":"bytes","logicalType":"decimal","precision":9,"scale":{scale}}}"#));
+    let decimal = |scale: u8| {
+        of(&format!(r#"{{"type":"bytes","logicalType":"decimal","precision":9,"scale":{scale}}}"#))
+    };
     let reads = |writer: &str, reader: &str| {
         let (writer, reader) = (AvroSchema::parse(writer).unwrap(), AvroSchema::parse(reader).unwrap());
         plan::resolve(&writer, &reader).map(drop)
     };
-    assert!(reads(&long("timestamp-millis"), &long("timestamp-micros")).unwrap_err().contains("TimestampMillis"));
+    assert!(
+        reads(&long("timestamp-millis"), &long("timestamp-micros")).unwrap_err().contains("TimestampMillis")
+    );
     assert!(reads(&decimal(2), &decimal(3)).unwrap_err().contains("Decimal"));
     assert_eq!(reads(&decimal(2), &decimal(2)), Ok(()));
     assert_eq!(reads(&of("\"long\""), &long("timestamp-micros")), Ok(()));
@@ -192,7 +201,9 @@ fn fields_and_records_are_found_by_their_aliases() {
     let reader = r#"{"type":"record","name":"New","aliases":["Old"],"fields":[
         {"name":"a","aliases":["b","c"],"type":"long","default":0},{"name":"c","aliases":["d"],"type":"long"}]}"#;
     let of = |field: &str| {
-        format!(r#"{{"type":"record","name":"x.Old","fields":[{{"name":"{field}","type":"int"}},{{"name":"c","type":"int"}}]}}"#)
+        format!(
+            r#"{{"type":"record","name":"x.Old","fields":[{{"name":"{field}","type":"int"}},{{"name":"c","type":"int"}}]}}"#
+        )
     };
     let writers = [of("b"), of("a"), of("z")];
     let mut decoder = decoder_of(reader, &writers.each_ref().map(String::as_str));

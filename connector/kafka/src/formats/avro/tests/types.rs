@@ -117,11 +117,37 @@ fn row() -> impl Strategy<Value = Value> {
     (plain, more).prop_map(|(plain, more)| {
         let [millis, micros, nanos, local_millis, local_micros, local_nanos] = more.9;
         let values = vec![
-            Value::Null, plain.0, plain.1, plain.2, plain.3, plain.4, plain.5, plain.6, plain.7, plain.8, plain.9,
-            plain.10, plain.11, more.0, more.1, more.2, more.3, more.4, more.5, more.6, more.7, more.8,
-            Value::TimestampMillis(millis), Value::TimestampMicros(micros), Value::TimestampNanos(nanos),
-            Value::LocalTimestampMillis(local_millis), Value::LocalTimestampMicros(local_micros),
-            Value::LocalTimestampNanos(local_nanos), more.10.clone(), more.10, more.11,
+            Value::Null,
+            plain.0,
+            plain.1,
+            plain.2,
+            plain.3,
+            plain.4,
+            plain.5,
+            plain.6,
+            plain.7,
+            plain.8,
+            plain.9,
+            plain.10,
+            plain.11,
+            more.0,
+            more.1,
+            more.2,
+            more.3,
+            more.4,
+            more.5,
+            more.6,
+            more.7,
+            more.8,
+            Value::TimestampMillis(millis),
+            Value::TimestampMicros(micros),
+            Value::TimestampNanos(nanos),
+            Value::LocalTimestampMillis(local_millis),
+            Value::LocalTimestampMicros(local_micros),
+            Value::LocalTimestampNanos(local_nanos),
+            more.10.clone(),
+            more.10,
+            more.11,
         ];
         let schema = AvroSchema::parse(ALL).unwrap();
         let names = schema.root_fields().unwrap().iter().map(|field| field.name.clone());
@@ -232,8 +258,12 @@ fn columns_have_the_types_of_the_table() {
     for (name, data_type) in expected {
         assert_eq!(*of(name).data_type(), data_type, "{name}");
     }
-    let nullable: Vec<&str> =
-        schema.fields().iter().filter(|field| field.is_nullable()).map(|field| field.name().as_str()).collect();
+    let nullable: Vec<&str> = schema
+        .fields()
+        .iter()
+        .filter(|field| field.is_nullable())
+        .map(|field| field.name().as_str())
+        .collect();
     assert_eq!(nullable, ["nothing", "maybe", "other", "nested"]);
 }
 
@@ -307,8 +337,10 @@ fn the_error_of_a_bad_datum_says_where_it_is() {
 
 #[test]
 fn decimals_and_uuids_that_do_not_fit_are_bad_records() {
-    let schema = record(r#"{"name":"d","type":{"type":"bytes","logicalType":"decimal","precision":3}},
-                           {"name":"u","type":{"type":"string","logicalType":"uuid"}}"#);
+    let schema = record(
+        r#"{"name":"d","type":{"type":"bytes","logicalType":"decimal","precision":3}},
+                           {"name":"u","type":{"type":"string","logicalType":"uuid"}}"#,
+    );
     let datum = |decimal: &[u8], uuid: &str| {
         let mut bytes = Vec::new();
         encode::write_long(decimal.len() as i64, &mut bytes);
@@ -342,9 +374,14 @@ fn a_sink_refuses_columns_that_its_schema_has_no_place_for() {
     let schema = Some(schema.as_str());
     let of = |name: &str, data_type, nullable| Field::new(name, data_type, nullable);
     let a = || of("a", DataType::Int32, false);
-    assert!(refusal(schema, vec![of("a", DataType::Int64, false)]).contains("column a: Int64 does not fit an int"));
+    assert!(
+        refusal(schema, vec![of("a", DataType::Int64, false)])
+            .contains("column a: Int64 does not fit an int")
+    );
     assert!(refusal(schema, vec![of("a", DataType::Int32, true)]).contains("it may be null"));
-    assert!(refusal(schema, vec![a(), of("c", DataType::Int32, false)]).contains("column c is no field of R"));
+    assert!(
+        refusal(schema, vec![a(), of("c", DataType::Int32, false)]).contains("column c is no field of R")
+    );
     assert!(refusal(schema, vec![of("b", DataType::Utf8, false)]).contains("no column gives field 'a' of R"));
     let late = record(r#"{"name":"t","type":{"type":"long","logicalType":"timestamp-millis"}}"#);
     let nanos = DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()));
