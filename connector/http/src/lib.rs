@@ -36,4 +36,6 @@ mod tls;
 mod values;
 
 pub use call::HttpFunction;
+pub use secret::read as read_secret;
 pub use settings::{Body, Fault, FieldType, Header, HeaderSource, HttpSettings, JsonField, SecretSource};
+pub use tls::config as tls_config;

@@ -10,7 +10,7 @@ use crate::settings::SecretSource;
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
 
 /// Reads a secret. Blocks: call it on a blocking thread. Errors: one sentence that names the place, never the content.
-pub(crate) fn read(source: &SecretSource) -> Result<Zeroizing<String>, String> {
+pub fn read(source: &SecretSource) -> Result<Zeroizing<String>, String> {
     let secret = match source {
         SecretSource::File(path) => {
             let place = path.display();

@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let bound = RowEncoder::new(&OutputFormat::Json, rows.schema_ref())?.bind(&rows)?;
             for row in 0..rows.num_rows() {
                 value.clear();
-                bound.write(row, &mut value);
+                bound.write(row, &mut value)?;
                 bytes += value.len();
             }
             encode += clock.now() - start;

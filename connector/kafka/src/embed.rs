@@ -17,6 +17,7 @@ use sharestream_core::{
 
 use crate::Result;
 use crate::config::KafkaJobConfig;
+use crate::formats::SchemaRegistry;
 use crate::job::KafkaJob;
 
 impl JobParts for KafkaJob {
@@ -88,6 +89,7 @@ pub struct Pipeline {
     restarts: RestartOptions,
     store: Option<CheckpointStore>,
     step_hook: Option<StepHook>,
+    registry: Option<Arc<dyn SchemaRegistry>>,
 }
 
 impl fmt::Debug for Pipeline {
@@ -110,7 +112,15 @@ impl Pipeline {
             restarts: RestartOptions::default(),
             store: None,
             step_hook: None,
+            registry: None,
         }
+    }
+
+    /// Where source records name their schemas, who knows them. Default nobody.
+    #[must_use]
+    pub fn registry(mut self, registry: Arc<dyn SchemaRegistry>) -> Self {
+        self.registry = Some(registry);
+        self
     }
 
     /// Subtasks of the source and of the sink. Default 1 each.
@@ -198,8 +208,12 @@ impl AttemptFactory for Attempts {
         let kafka = match self.kafka.take() {
             Some(kafka) => kafka,
             None => {
-                let Pipeline { config, options, .. } = &self.pipeline;
-                KafkaJob::connect_for(self.env.clone(), config.clone(), options).await?
+                let Pipeline { config, options, registry, .. } = &self.pipeline;
+                let kafka = KafkaJob::connect_for(self.env.clone(), config.clone(), options).await?;
+                match registry {
+                    Some(registry) => kafka.with_registry(registry.clone()),
+                    None => kafka,
+                }
             }
         };
         self.pipeline.job(self.kafka.insert(kafka))

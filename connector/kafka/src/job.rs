@@ -26,6 +26,8 @@ use crate::commit::{
 use crate::config::{KafkaJobConfig, ModeSupport, resolve_mode};
 use crate::error::{client_error, invalid_input};
 use crate::fit;
+use crate::formats::SchemaRegistry;
+use crate::formats::avro::registry::WriterSchemas;
 use crate::group::{GroupSettings, ISOLATION_LEVEL, READ_COMMITTED, split_unknown_tuning, tells_limits};
 use crate::ledger::{KeeperConfig, LedgerTail};
 use crate::outcome_topic::outcome_topic;
@@ -51,6 +53,8 @@ pub struct KafkaJob {
     outcomes: OutcomeTopic,
     group: GroupSettings,
     attempt: Arc<Attempt>,
+    /// Where source records name their schemas. One for all attempts, as the tail.
+    schemas: Option<WriterSchemas>,
     /// One for all attempts: what was read stays read.
     tail: LedgerTail,
 }
@@ -137,8 +141,16 @@ impl KafkaJob {
             outcomes,
             group,
             attempt,
+            schemas: None,
             tail,
         })
+    }
+
+    /// Asks `registry` for the schemas that source records name ([`AvroFraming::Registry`](crate::formats::AvroFraming)).
+    #[must_use]
+    pub fn with_registry(mut self, registry: Arc<dyn SchemaRegistry>) -> Self {
+        self.schemas = Some(WriterSchemas::new(registry, self.client.env().clock.clone()));
+        self
     }
 
     /// The settings.
@@ -177,6 +189,7 @@ impl KafkaJob {
             outcomes: self.outcomes.clone(),
             mode: self.mode,
             attempt: self.attempt.clone(),
+            schemas: self.schemas.clone(),
             tail: self.tail.clone(),
         })
     }

@@ -15,6 +15,7 @@ mod job_file;
 mod metrics;
 mod output;
 mod properties;
+mod registry;
 mod settings;
 mod signals;
 mod transform;

@@ -32,18 +32,18 @@ enum Values {
 
 /// Null bits, made only when the first null comes.
 #[derive(Debug, Default)]
-struct Validity {
+pub(super) struct Validity {
     bits: Option<BooleanBufferBuilder>,
 }
 
 impl Validity {
-    fn push_valid(&mut self) {
+    pub(super) fn push_valid(&mut self) {
         if let Some(bits) = &mut self.bits {
             bits.append(true);
         }
     }
 
-    fn push_null(&mut self, row_count: usize) {
+    pub(super) fn push_null(&mut self, row_count: usize) {
         let bits = self.bits.get_or_insert_with(|| {
             let mut bits = BooleanBufferBuilder::new(row_count + 64);
             bits.append_n(row_count, true);
@@ -52,13 +52,13 @@ impl Validity {
         bits.append(false);
     }
 
-    fn truncate(&mut self, row_count: usize) {
+    pub(super) fn truncate(&mut self, row_count: usize) {
         if let Some(bits) = &mut self.bits {
             bits.truncate(row_count);
         }
     }
 
-    fn finish(&mut self) -> Option<NullBuffer> {
+    pub(super) fn finish(&mut self) -> Option<NullBuffer> {
         self.bits.take().map(|mut bits| NullBuffer::new(bits.finish())).filter(|nulls| nulls.null_count() > 0)
     }
 }

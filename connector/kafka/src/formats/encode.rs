@@ -13,6 +13,7 @@ use arrow_schema::{ArrowError, DataType, Schema, TimeUnit};
 use serde::{Deserialize, Serialize};
 use sharestream_core::coordinates;
 
+use super::avro::{AvroEncoder, AvroOutput, AvroRows, AvroSchema};
 use super::encode_csv::{CsvOutput, CsvRows};
 use super::encode_json::JsonRows;
 use super::time;
@@ -26,6 +27,8 @@ pub enum OutputFormat {
     Json,
     /// One CSV line in each record, without a header and without a line end.
     Csv(CsvOutput),
+    /// One Avro datum in each record.
+    Avro(AvroOutput),
     /// The value of the only column (text or binary), byte for byte; null gives a record without a value.
     Raw,
 }
@@ -35,16 +38,30 @@ pub enum OutputFormat {
 pub struct RowEncoder {
     format: OutputFormat,
     names: Vec<String>,
+    /// With the format Avro.
+    avro: Option<AvroEncoder>,
 }
 
 /// A [`RowEncoder`] with the columns of one batch.
 #[derive(Debug)]
 pub struct BoundEncoder(Bound);
 
+/// Why a row has no value in the format. Names the column, never its content.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("output column {column}: {what}")]
+#[non_exhaustive]
+pub struct UnwritableRow {
+    /// Column name.
+    pub column: String,
+    /// What is wrong with the value.
+    pub what: String,
+}
+
 #[derive(Debug)]
 enum Bound {
     Json(JsonRows),
     Csv(CsvRows),
+    Avro(AvroRows, Vec<String>),
     Raw(Cells),
 }
 
@@ -55,6 +72,13 @@ impl RowEncoder {
     /// What the format cannot write, for the user.
     pub fn new(format: &OutputFormat, schema: &Schema) -> Result<Self, String> {
         let user_columns = &schema.fields()[..coordinates::user_column_count(schema)];
+        let names: Vec<String> = user_columns.iter().map(|field| field.name().clone()).collect();
+        if let OutputFormat::Avro(avro) = format {
+            let text = avro.schema_of(user_columns)?;
+            let schema = AvroSchema::parse(&text).map_err(|fault| format!("the Avro schema: {fault}"))?;
+            let encoder = AvroEncoder::new(&schema, user_columns, avro.prefix())?;
+            return Ok(RowEncoder { format: format.clone(), names, avro: Some(encoder) });
+        }
         for field in user_columns {
             check_type(field.name(), field.data_type())?;
         }
@@ -80,18 +104,20 @@ impl RowEncoder {
         if let OutputFormat::Csv(csv) = format {
             csv.check()?;
         }
-        let names = user_columns.iter().map(|field| field.name().clone()).collect();
-        Ok(RowEncoder { format: format.clone(), names })
+        Ok(RowEncoder { format: format.clone(), names, avro: None })
     }
 
     /// Binds the columns of `rows`, which has the schema that the encoder was made for.
     pub fn bind(&self, rows: &RecordBatch) -> Result<BoundEncoder, ArrowError> {
+        if let Some(avro) = &self.avro {
+            return Ok(BoundEncoder(Bound::Avro(avro.bind(rows)?, self.names.clone())));
+        }
         let columns = &rows.columns()[..self.names.len()];
         let cells = || columns.iter().map(Cells::bind).collect::<Result<Vec<_>, _>>();
         Ok(BoundEncoder(match &self.format {
             OutputFormat::Json => Bound::Json(JsonRows::new(&self.names, cells()?)),
             OutputFormat::Csv(csv) => Bound::Csv(CsvRows::new(csv, cells()?)),
-            OutputFormat::Raw => {
+            OutputFormat::Raw | OutputFormat::Avro(_) => {
                 let binary = cast(&columns[0], &DataType::BinaryView)?;
                 Bound::Raw(Cells::Binary(binary.as_binary_view().clone()))
             }
@@ -101,20 +127,28 @@ impl RowEncoder {
 
 impl BoundEncoder {
     /// Appends the value of `row` to `out`; false when the record has no value.
-    pub fn write(&self, row: usize, out: &mut Vec<u8>) -> bool {
+    ///
+    /// # Errors
+    /// A value of the row that the format has no place for, such as a text that is no symbol of an Avro enum; what was
+    /// appended means nothing then. Only Avro has such.
+    pub fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<bool, UnwritableRow> {
         match &self.0 {
             Bound::Json(rows) => rows.write(row, out),
             Bound::Csv(rows) => rows.write(row, out),
+            Bound::Avro(rows, names) => rows.write(row, out).map_err(|(column, what)| UnwritableRow {
+                column: column.and_then(|index| names.get(index)).cloned().unwrap_or_default(),
+                what: what.into_owned(),
+            })?,
             Bound::Raw(cells) => {
                 if cells.is_null(row) {
-                    return false;
+                    return Ok(false);
                 }
                 if let Cells::Binary(values) = cells {
                     out.extend_from_slice(values.value(row));
                 }
             }
         }
-        true
+        Ok(true)
     }
 }
 

@@ -4,6 +4,7 @@
 //! columns and gives a [`RowError`], so that one bad record never spoils a batch. Encoding is total: what cannot be
 //! written is refused once, with the schema.
 
+pub(crate) mod avro;
 mod columns;
 mod csv;
 mod encode;
@@ -15,8 +16,11 @@ mod time;
 
 use arrow_array::ArrayRef;
 
+pub use avro::{
+    AvroFormat, AvroFraming, AvroOutput, AvroSchema, SchemaId, SchemaRegistry, WriterSchema, record_name_of,
+};
 pub(crate) use encode::write_int;
-pub use encode::{BoundEncoder, OutputFormat, RowEncoder};
+pub use encode::{BoundEncoder, OutputFormat, RowEncoder, UnwritableRow};
 pub use encode_csv::CsvOutput;
 pub use schema::{Column, ColumnType, CsvFormat, Format, JsonFormat};
 
@@ -61,6 +65,18 @@ pub enum RowError {
         /// Name of the wanted type.
         expected: &'static str,
     },
+    /// Not a datum of its schema.
+    #[error("not an Avro datum of its schema: {what}")]
+    BadAvro {
+        /// What does not fit.
+        what: String,
+    },
+    /// There is no schema to read it with.
+    #[error("no schema to read it with: {what}")]
+    NoSchema {
+        /// Why.
+        what: String,
+    },
     /// Null where the schema has none.
     #[error("column {column}: null, but the column is not nullable")]
     NullField {
@@ -76,6 +92,10 @@ pub enum RowDecoder {
     Csv(csv::CsvDecoder),
     /// JSON objects.
     Json(json::JsonDecoder),
+    /// Avro data.
+    Avro(Box<avro::AvroDecoder>),
+    /// A format that [`Format::faults`] refuses, and why: every record is bad.
+    Refused(String),
     /// No decoding: the one column is the value itself, a view of the fetch buffer.
     Raw,
 }
@@ -86,6 +106,10 @@ impl RowDecoder {
         match format {
             Format::Csv(format) => RowDecoder::Csv(csv::CsvDecoder::new(format)),
             Format::Json(format) => RowDecoder::Json(json::JsonDecoder::new(format)),
+            Format::Avro(format) => match avro::AvroDecoder::new(format) {
+                Ok(decoder) => RowDecoder::Avro(Box::new(decoder)),
+                Err(fault) => RowDecoder::Refused(fault),
+            },
             Format::Raw => RowDecoder::Raw,
         }
     }
@@ -95,7 +119,32 @@ impl RowDecoder {
         match self {
             RowDecoder::Csv(decoder) => decoder.decode(text(value)?),
             RowDecoder::Json(decoder) => decoder.decode(text(value)?),
+            RowDecoder::Avro(decoder) => decoder.decode(value),
+            RowDecoder::Refused(what) => Err(RowError::NoSchema { what: what.clone() }),
             RowDecoder::Raw => Ok(()),
+        }
+    }
+
+    /// The id of the schema that must be learned before `value` can be decoded.
+    #[inline]
+    pub fn unknown_schema(&self, value: Option<&[u8]>) -> Option<SchemaId> {
+        match self {
+            RowDecoder::Avro(decoder) => decoder.unknown(value?),
+            RowDecoder::Csv(_) | RowDecoder::Json(_) | RowDecoder::Refused(_) | RowDecoder::Raw => None,
+        }
+    }
+
+    /// Takes the schema of an id.
+    pub fn learn_schema(&mut self, id: SchemaId, schema: &WriterSchema) {
+        if let RowDecoder::Avro(decoder) = self {
+            decoder.learn(id, schema);
+        }
+    }
+
+    /// Forgets the ids that had no schema, so that they are asked for again.
+    pub fn forget_missing_schemas(&mut self) {
+        if let RowDecoder::Avro(decoder) = self {
+            decoder.forget_missing();
         }
     }
 
@@ -105,6 +154,8 @@ impl RowDecoder {
         match self {
             RowDecoder::Csv(decoder) => decoder.finish(),
             RowDecoder::Json(decoder) => decoder.finish(),
+            RowDecoder::Avro(decoder) => decoder.finish(),
+            RowDecoder::Refused(_) => Ok(Vec::new()),
             RowDecoder::Raw => Ok(vec![values.clone()]),
         }
     }

@@ -6,6 +6,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use serde::{Deserialize, Serialize};
 use sharestream_core::coordinates;
 
+use super::avro::{AvroFormat, AvroFraming};
+
 /// Format of the source's record values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -14,6 +16,8 @@ pub enum Format {
     Csv(CsvFormat),
     /// One JSON object in each record.
     Json(JsonFormat),
+    /// One Avro datum in each record.
+    Avro(AvroFormat),
     /// The value as it is, in one binary column named `value`.
     #[default]
     Raw,
@@ -154,6 +158,8 @@ impl Format {
         let columns = match self {
             Format::Csv(format) => &format.columns,
             Format::Json(format) => &format.columns,
+            // Without a schema there are no columns; `faults` says why.
+            Format::Avro(format) => return Schema::new(format.columns().unwrap_or_default()),
             Format::Raw => return Schema::new(vec![Field::new(RAW_COLUMN, DataType::BinaryView, true)]),
         };
         let field =
@@ -165,6 +171,11 @@ impl Format {
     pub fn schema(&self) -> SchemaRef {
         let schema: Arc<Schema> = coordinates::with_coordinates(&self.user_schema());
         schema
+    }
+
+    /// Whether each record names the schema that it was written with, so that the source needs a registry.
+    pub fn names_schemas(&self) -> bool {
+        matches!(self, Format::Avro(format) if format.framing == AvroFraming::Registry)
     }
 
     /// Everything that is wrong with the format, for the user.
@@ -182,21 +193,35 @@ impl Format {
                 &format.columns
             }
             Format::Json(format) => &format.columns,
+            Format::Avro(format) => {
+                match format.columns() {
+                    Ok(columns) => {
+                        let names: Vec<&str> = columns.iter().map(|column| column.name().as_str()).collect();
+                        check_names(&names, &mut faults);
+                    }
+                    Err(fault) => faults.push(format!("the Avro schema: {fault}")),
+                }
+                return faults;
+            }
             Format::Raw => return faults,
         };
-        if columns.is_empty() {
-            faults.push("name at least one column".to_owned());
-        }
-        for (index, column) in columns.iter().enumerate() {
-            let name = &column.name;
-            if name.is_empty() {
-                faults.push(format!("column {} has no name", index + 1));
-            } else if coordinates::is_reserved(name.as_str()) {
-                faults.push(format!("column '{name}' has the name of a hidden column"));
-            } else if columns[..index].iter().any(|earlier| earlier.name == *name) {
-                faults.push(format!("column '{name}' is named twice"));
-            }
-        }
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        check_names(&names, &mut faults);
         faults
+    }
+}
+
+fn check_names(names: &[&str], faults: &mut Vec<String>) {
+    if names.is_empty() {
+        faults.push("name at least one column".to_owned());
+    }
+    for (index, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            faults.push(format!("column {} has no name", index + 1));
+        } else if coordinates::is_reserved(name) {
+            faults.push(format!("column '{name}' has the name of a hidden column"));
+        } else if names[..index].contains(name) {
+            faults.push(format!("column '{name}' is named twice"));
+        }
     }
 }

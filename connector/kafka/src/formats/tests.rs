@@ -73,7 +73,7 @@ fn round_trip(format: &Format, output: &OutputFormat, rows: &[Row]) -> Vec<Array
     let mut value = Vec::new();
     for row in 0..rows.len() {
         value.clear();
-        assert!(bound.write(row, &mut value));
+        assert!(bound.write(row, &mut value).unwrap());
         decoder.decode(Some(&value)).unwrap_or_else(|error| {
             panic!("{error}: {}", String::from_utf8_lossy(&value));
         });
@@ -107,7 +107,7 @@ proptest! {
         let batch = encoder_input(&user, columns);
         let bound = RowEncoder::new(&OutputFormat::Json, batch.schema_ref()).unwrap().bind(&batch).unwrap();
         let mut value = Vec::new();
-        bound.write(0, &mut value);
+        bound.write(0, &mut value).unwrap();
         let parsed: serde_json::Value = serde_json::from_slice(&value).unwrap();
         prop_assert_eq!(parsed["te\"xt"].as_str(), Some(text.as_str()));
         prop_assert_eq!(parsed["number"].is_null(), !number.is_finite());

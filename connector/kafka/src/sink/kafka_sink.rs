@@ -117,20 +117,20 @@ impl Sink for KafkaSink {
                 self.encoder.insert(made)
             }
         };
-        let too_large = self.writer.write_rows(checkpoint, encoder, &rows).await?;
-        self.report.row_count += (rows.num_rows() - too_large.len()) as u64;
-        if too_large.is_empty() {
+        let unwritten = self.writer.write_rows(checkpoint, encoder, &rows).await?;
+        self.report.row_count += (rows.num_rows() - unwritten.len()) as u64;
+        if unwritten.is_empty() {
             return Ok(());
         }
-        let (indices, errors): (Vec<u32>, Vec<String>) = too_large.into_iter().unzip();
+        let indices: Vec<u32> = unwritten.iter().map(|unwritten| unwritten.row).collect();
         let hidden = rows.columns()[user_column_count(rows.schema_ref())..].iter();
         let indices = UInt32Array::from(indices);
         let hidden: Vec<ArrayRef> = hidden
             .map(|column| take(column, &indices, None))
             .collect::<Result<_, _>>()
-            .map_err(arrow_error("rows that are too large"))?;
-        let errors = errors.into_iter().map(|error| (RejectKind::TooLarge, error));
-        let rejected = rejected_batch(hidden, errors).map_err(arrow_error("rows that are too large"))?;
+            .map_err(arrow_error("rows that cannot be written"))?;
+        let errors = unwritten.into_iter().map(|unwritten| (unwritten.kind, unwritten.error));
+        let rejected = rejected_batch(hidden, errors).map_err(arrow_error("rows that cannot be written"))?;
         self.write_rejected(checkpoint, rejected).await
     }
 

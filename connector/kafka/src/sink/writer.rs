@@ -145,6 +145,14 @@ impl LeftOut {
     }
 }
 
+/// A row that could not be written.
+#[derive(Debug)]
+pub(super) struct UnwrittenRow {
+    pub(super) row: u32,
+    pub(super) kind: RejectKind,
+    pub(super) error: String,
+}
+
 /// Writes the records of one subtask.
 #[derive(Debug)]
 pub(super) struct RecordWriter {
@@ -199,22 +207,29 @@ impl RecordWriter {
         self.writer.set_identity(identity);
     }
 
-    /// Writes every row of `rows` that the topic takes; gives those that are too large for it, and why. A row that comes from
-    /// state names the checkpoint, in place of a source record.
+    /// Writes every row of `rows` that the format and the topic take; gives the others, and why. A row that comes from state
+    /// names the checkpoint, in place of a source record.
     pub(super) async fn write_rows(
         &mut self,
         checkpoint: CheckpointId,
         encoder: &RowEncoder,
         rows: &RecordBatch,
-    ) -> Result<Vec<(u32, String)>> {
-        let mut too_large = Vec::new();
+    ) -> Result<Vec<UnwrittenRow>> {
+        let mut unwritten = Vec::new();
         let bound = encoder.bind(rows).map_err(arrow_error("output columns"))?;
         let keys = Keys::bind(&self.key, rows).map_err(arrow_error("output keys"))?;
         let hidden = Coordinates::of(rows)?;
         for row in 0..rows.num_rows() {
             self.value.clear();
             self.source.clear();
-            let has_value = bound.write(row, &mut self.value);
+            let has_value = match bound.write(row, &mut self.value) {
+                Ok(has_value) => has_value,
+                Err(error) => {
+                    let kind = RejectKind::Transform;
+                    unwritten.push(UnwrittenRow { row: row as u32, kind, error: error.to_string() });
+                    continue;
+                }
+            };
             let mut timestamp_ms = hidden.timestamps.value(row);
             let name = if hidden.is_derived(row) {
                 self.source.extend_from_slice(checkpoint.to_string().as_bytes());
@@ -243,7 +258,8 @@ impl RecordWriter {
             let headers = if self.copy.is_empty() { &headers[..1] } else { &headers[..] };
             let value = has_value.then_some(&self.value[..]);
             if let Some(bytes) = self.output.exceeded_by((key, value, headers), self.compression)? {
-                too_large.push((row as u32, why_too_large(&self.output, bytes)));
+                let error = why_too_large(&self.output, bytes);
+                unwritten.push(UnwrittenRow { row: row as u32, kind: RejectKind::TooLarge, error });
                 continue;
             }
             self.writer
@@ -251,7 +267,7 @@ impl RecordWriter {
                 .await
                 .map_err(client_error("write output"))?;
         }
-        Ok(too_large)
+        Ok(unwritten)
     }
 
     /// Writes these rows of `rejected`, whose kinds are `kinds`, as dead letters: the record as it was, and why it is here.

@@ -23,7 +23,8 @@ use crate::Result;
 use crate::attempt::Attempt;
 use crate::commit::OutcomeTopic;
 use crate::config::KafkaJobConfig;
-use crate::error::client_error;
+use crate::error::{client_error, invalid_input};
+use crate::formats::avro::registry::WriterSchemas;
 use crate::group::{GroupSettings, RejectPlan};
 use crate::ledger::{LedgerTail, start_offsets};
 use crate::metadata_columns::TopicNames;
@@ -40,6 +41,8 @@ pub(crate) struct ShareSourceFactory {
     pub(crate) outcomes: OutcomeTopic,
     pub(crate) mode: AckMode,
     pub(crate) attempt: Arc<Attempt>,
+    /// Where records name their schemas: one for all subtasks.
+    pub(crate) schemas: Option<WriterSchemas>,
     /// Started by the commit protocol when it recovers, where it is needed.
     pub(crate) tail: LedgerTail,
 }
@@ -86,6 +89,11 @@ impl SourceFactory for ShareSourceFactory {
     }
 
     async fn create(&self, subtask: usize) -> Result<Box<dyn Source>> {
+        if self.config.format.names_schemas() && self.schemas.is_none() {
+            return Err(invalid_input(
+                "the source's records name their schemas, but the job has no schema registry",
+            ));
+        }
         let delivery_limit = self.delivery_limit();
         let mut consumer_config = ShareConsumerConfig::new(&self.config.group, self.config.acquired_topics());
         consumer_config.max_poll_records = self.config.max_poll_records;
@@ -133,6 +141,7 @@ impl SourceFactory for ShareSourceFactory {
             attempt: self.attempt.clone(),
             mode: self.mode,
             tail: self.tail.clone(),
+            schemas: self.schemas.clone(),
             ledger,
             clock: self.client.env().clock.clone(),
         };

@@ -18,6 +18,7 @@ use super::rows::{FinishedRows, RowsBuilder};
 use super::unread::Unread;
 use crate::config::BadRecords;
 use crate::error::{arrow_error, bug, invalid_input, wire_error};
+use crate::formats::{SchemaId, WriterSchema};
 use crate::group::RejectPlan;
 use crate::metadata_columns::{RecordBytes, RecordCoordinates};
 use crate::parking::{self, ParkedRecord};
@@ -61,6 +62,8 @@ pub(super) struct Reader {
     ahead: Ahead,
     /// Why no record of the batch at hand can be had.
     withheld: Option<String>,
+    /// The schema that reading stopped for.
+    wanted: Option<SchemaId>,
 }
 
 /// What was read at a time.
@@ -107,6 +110,7 @@ impl Reader {
             given_up_count: 0,
             ahead: Ahead::default(),
             withheld: None,
+            wanted: None,
         }
     }
 
@@ -140,13 +144,29 @@ impl Reader {
         self.delivery_limit
     }
 
+    /// The schema without which reading does not go on: [`Reader::read_on`] stopped in front of a record that names it.
+    pub(super) fn wanted_schema(&self) -> Option<SchemaId> {
+        self.wanted
+    }
+
+    /// Takes the schema that was wanted, or that there is none.
+    pub(super) fn learn_schema(&mut self, id: SchemaId, schema: &WriterSchema) {
+        self.rows.learn_schema(id, schema);
+    }
+
+    /// Forgets the ids that had no schema, so that they are wanted again.
+    pub(super) fn forget_missing_schemas(&mut self) {
+        self.rows.forget_missing_schemas();
+    }
+
     /// Decodes what comes next of `unread` and appends it to `chunks`: batch by batch, up to the bytes that are decompressed
-    /// at a time. Bad records are part of the chunks, and records of different [`Treatment`] are in chunks of their own; an
+    /// at a time, or up to a record whose schema is not known. Bad records are part of the chunks, and records of different [`Treatment`] are in chunks of their own; an
     /// error means that the answer itself makes no sense, or that a record was delivered too often and the policy is to
     /// fail.
     pub(super) fn read_on(&mut self, unread: &mut Unread, chunks: &mut VecDeque<Chunk>) -> Result<()> {
         self.treatment = Treatment::Usual;
         self.ahead = Ahead::default();
+        self.wanted = None;
         while self.has_room()
             && let Some(acquired) = unread.pop_front()
         {
@@ -158,11 +178,12 @@ impl Reader {
     }
 
     fn has_room(&self) -> bool {
-        self.ahead.bytes < self.ahead_bytes_max && self.has_room_for_records()
+        self.ahead.bytes < self.ahead_bytes_max && self.goes_on()
     }
 
-    fn has_room_for_records(&self) -> bool {
-        self.ahead.records < AHEAD_RECORDS_MAX
+    /// Whether the next record of a batch may be read, too.
+    fn goes_on(&self) -> bool {
+        self.ahead.records < AHEAD_RECORDS_MAX && self.wanted.is_none()
     }
 
     /// Reads while there is room, and gives back what is left.
@@ -214,7 +235,8 @@ impl Reader {
         Ok(Some(acquired))
     }
 
-    /// Reads what is ours of a batch; false when it has more records than there is room for, which come when it is read again.
+    /// Reads what is ours of a batch; false when it has more records than there is room for, or one whose schema is not known:
+    /// those come when it is read again.
     fn read_batch(
         &mut self,
         place: Place,
@@ -238,7 +260,7 @@ impl Reader {
             let record = record.map_err(wire_error(at("record")))?;
             self.take_record(place, records.payload(), &record, cursor, chunks)
                 .map_err(|refused| refused.within(&acquired.topic))?;
-            if !self.has_room_for_records() {
+            if !self.goes_on() {
                 return Ok(false);
             }
         }
@@ -278,7 +300,7 @@ impl Reader {
             };
             self.take_record(place, &Bytes::new(), &record, cursor, chunks)
                 .map_err(|refused| refused.within(topic))?;
-            is_whole = self.has_room_for_records();
+            is_whole = self.goes_on();
         }
         self.withheld = None;
         Ok(is_whole)
@@ -296,6 +318,13 @@ impl Reader {
     ) -> Result<()> {
         let Some(delivery_count) = cursor.pass_to(Offset(record.offset)) else { return Ok(()) };
         let treatment = self.delivery_limit.treatment(delivery_count);
+        if treatment != Treatment::GiveUp
+            && let Some(id) = self.rows.unknown_schema(record.value)
+        {
+            // Passed to, and not decided: it is the first of what is left.
+            self.wanted = Some(id);
+            return Ok(());
+        }
         if treatment != self.treatment || treatment == Treatment::Alone {
             self.take_decided(place.source, cursor);
             self.cut(chunks)?;

@@ -13,7 +13,7 @@ use sharestream_wire::records::{BatchBuilder, BatchMeta, Compression, split};
 
 use super::*;
 use crate::config::KafkaJobConfig;
-use crate::formats::{Column, ColumnType, CsvFormat, Format};
+use crate::formats::{AvroFormat, AvroFraming, AvroSchema, Column, ColumnType, CsvFormat, Format};
 use crate::group::GroupSettings;
 use crate::metadata_columns::TopicNames;
 
@@ -400,5 +400,56 @@ fn a_batch_of_very_many_records_is_read_in_parts() {
             counts.push(chunks.iter().map(|chunk| chunk.record_count).sum::<u64>());
         }
         assert_eq!(counts, [AHEAD_RECORDS_MAX, COUNT as u64 - AHEAD_RECORDS_MAX], "{batch_bytes_max}");
+    }
+}
+
+/// A reader of values that name their schema, of one `long`.
+fn avro_reader() -> (Reader, WriterSchema) {
+    let schema = r#"{"type":"record","name":"R","fields":[{"name":"n","type":"long"}]}"#;
+    let format = AvroFormat { schema: schema.to_owned(), framing: AvroFraming::Registry };
+    let rows = RowsBuilder::new(&Format::Avro(format), TopicNames::new([("t", TopicId::default())]));
+    let limit = DeliveryLimit::new(5, 2, BadRecords::DeadLetter);
+    let reader = Reader::new(rows, 100, limit, plan(BadRecords::DeadLetter));
+    (reader, WriterSchema::Known(Arc::new(AvroSchema::parse(schema).unwrap())))
+}
+
+#[test]
+fn reading_stops_in_front_of_a_record_whose_schema_is_not_known_and_goes_on_with_it() {
+    use Decision::{Accept, Gap, Reject};
+    let value = |id: u8, n: u8| String::from_utf8(vec![0, 0, 0, 0, id, 2 * n]).unwrap();
+    // Offset 13 is a hole, 16 is with somebody else, 17 is no longer worth a question.
+    let first = batch(10, &[&value(1, 0), &value(1, 1), &value(2, 2)]);
+    let second = batch(14, &[&value(2, 3), &value(1, 4), &value(3, 5), &value(3, 6)]);
+    let records = polled(&[first, second], &[(10, 15, 1), (17, 17, 5)]);
+    let (mut reader, schema) = avro_reader();
+    let mut unread = Unread::default();
+    unread.add(records, reader.delivery_limit());
+    let mut chunks = VecDeque::new();
+    let mut wanted = Vec::new();
+    while !unread.is_empty() {
+        reader.read_on(&mut unread, &mut chunks).unwrap();
+        let Some(id) = reader.wanted_schema() else { continue };
+        // Asked again without an answer, it stops at the same place and does nothing twice.
+        let count = chunks.len();
+        reader.read_on(&mut unread, &mut chunks).unwrap();
+        assert_eq!((reader.wanted_schema(), chunks.len()), (Some(id), count));
+        wanted.push(id.0);
+        let missing = WriterSchema::Missing("nobody has it".to_owned());
+        reader.learn_schema(id, if id.0 == 2 { &missing } else { &schema });
+    }
+    assert_eq!(wanted, [1, 2]);
+    let read: Vec<_> = chunks.iter().map(|chunk| (decided(chunk), offsets(&chunk.rows))).collect();
+    let expected = [
+        (vec![(17, 17, Reject)], vec![]),
+        (vec![(10, 11, Accept)], vec![10, 11]),
+        (vec![(12, 12, Reject), (13, 13, Gap), (14, 14, Reject), (15, 15, Accept)], vec![15]),
+    ];
+    assert_eq!(read, expected);
+    // The next poll asks again for what was missing, and not for the others.
+    reader.forget_missing_schemas();
+    for (id, expected) in [(1, None), (2, Some(SchemaId(2)))] {
+        unread.add(polled(&[batch(30, &[&value(id, 0)])], &[(30, 30, 1)]), reader.delivery_limit());
+        reader.read_on(&mut unread, &mut chunks).unwrap();
+        assert_eq!(reader.wanted_schema(), expected);
     }
 }

@@ -5,7 +5,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use bytes::Bytes;
 use sharestream_core::coordinates::{self, ParkedCopy, RejectKind};
 
-use crate::formats::{Format, RowDecoder, RowError};
+use crate::formats::{Format, RowDecoder, RowError, SchemaId, WriterSchema};
 use crate::metadata_columns::{Blocks, CoordinateColumns, RecordBytes, RecordCoordinates, TopicNames};
 
 /// Builds a batch of decoded rows, and one of the records that do not decode.
@@ -88,6 +88,22 @@ impl RowsBuilder {
                 Err(error)
             }
         }
+    }
+
+    /// The id of the schema that must be learned before a record with this value is pushed.
+    #[inline]
+    pub fn unknown_schema(&self, value: Option<&[u8]>) -> Option<SchemaId> {
+        self.decoder.unknown_schema(value)
+    }
+
+    /// Takes the schema of an id, or that there is none.
+    pub fn learn_schema(&mut self, id: SchemaId, schema: &WriterSchema) {
+        self.decoder.learn_schema(id, schema);
+    }
+
+    /// Forgets the ids that had no schema, so that they are asked for again.
+    pub fn forget_missing_schemas(&mut self) {
+        self.decoder.forget_missing_schemas();
     }
 
     /// The record that is added next was parked: `copy` is what was read, the coordinates and headers are those that the

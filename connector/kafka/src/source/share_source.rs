@@ -25,7 +25,9 @@ use super::reader::{Chunk, Reader};
 use super::unread::Unread;
 use super::window::LockWindow;
 use crate::attempt::{Attempt, Fetching};
-use crate::error::client_error;
+use crate::error::{bug, client_error};
+use crate::formats::SchemaId;
+use crate::formats::avro::registry::WriterSchemas;
 use crate::ledger::LedgerTail;
 use crate::ranges::Ranges;
 use crate::{Error, Result};
@@ -33,7 +35,7 @@ use crate::{Error, Result};
 /// Acquires, decodes, hands on, and reports at each barrier what became of every offset.
 ///
 /// ```text
-/// poll --> (decided already: acknowledged) --> unread --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported --committed(n)--> done
+/// poll --> (decided already: acknowledged) --> unread --> (unknown schema: asked for) --> decode --> ready chunks --next()--> open epoch --barrier(n)--> reported --committed(n)--> done
 ///                                                \--stop_acquiring()--> released                        deferred(n): kept for a later epoch
 /// ```
 /// Locks are held, and renewed where the job takes long, from the poll on to the commit.
@@ -60,6 +62,8 @@ pub(super) struct ShareSource {
     pub(super) fetching: Option<Fetching>,
     pub(super) mode: AckMode,
     pub(super) tail: LedgerTail,
+    /// Where records name their schemas.
+    schemas: Option<WriterSchemas>,
     /// In ledger mode, and beside replicas in it; and after a rewind.
     pub(super) ledger: Option<LedgerFilter>,
     pub(super) clock: Clock,
@@ -103,6 +107,7 @@ pub(super) struct SourceParts {
     pub(super) mode: AckMode,
     /// Read, and a filter, only where ledger mode is about.
     pub(super) tail: LedgerTail,
+    pub(super) schemas: Option<WriterSchemas>,
     pub(super) ledger: Option<LedgerFilter>,
     pub(super) clock: Clock,
 }
@@ -122,8 +127,19 @@ fn closed() -> Error {
 
 impl ShareSource {
     pub(super) fn new(consumer: ShareConsumer, parts: SourceParts) -> Self {
-        let SourceParts { reader, topics, locks_max, locks, near_limit, attempt, mode, tail, ledger, clock } =
-            parts;
+        let SourceParts {
+            reader,
+            topics,
+            locks_max,
+            locks,
+            near_limit,
+            attempt,
+            mode,
+            tail,
+            schemas,
+            ledger,
+            clock,
+        } = parts;
         ShareSource {
             consumer: Some(consumer),
             reader,
@@ -141,6 +157,7 @@ impl ShareSource {
             attempt,
             mode,
             tail,
+            schemas,
             ledger,
             clock,
             quiet_until: None,
@@ -217,9 +234,13 @@ impl ShareSource {
     }
 
     /// Decompresses and decodes what comes next of what was polled, no more than a part of it; `None` when there is nothing.
-    fn read_on(&mut self) -> Result<Option<SourceEvent>> {
+    /// Cancel safe: it waits only for schemas, and what is in front of them stays in `unread`.
+    async fn read_on(&mut self) -> Result<Option<SourceEvent>> {
         while self.ready.is_empty() && !self.unread.is_empty() {
             self.reader.read_on(&mut self.unread, &mut self.ready)?;
+            if let (true, Some(id)) = (self.ready.is_empty(), self.reader.wanted_schema()) {
+                self.learn(id).await?;
+            }
         }
         self.sort_ready();
         if self.waits() {
@@ -227,6 +248,17 @@ impl ShareSource {
             return Ok(Some(SourceEvent::Idle));
         }
         self.ready.pop_front().map(|chunk| self.hand_on(chunk)).transpose()
+    }
+
+    /// Gets the schema that the next record names. Locks go on meanwhile: whoever calls is called again by maintenance, so
+    /// they are looked at before anything is handed on.
+    #[cold]
+    async fn learn(&mut self, id: SchemaId) -> Result<()> {
+        let schemas =
+            self.schemas.as_ref().ok_or_else(|| bug("a schema is wanted, and there is no registry"))?;
+        let schema = schemas.get(id).await.map_err(|error| error.within(&format!("schema {id}")))?;
+        self.reader.learn_schema(id, &schema);
+        self.check_locks()
     }
 
     pub(super) fn consumer(&mut self) -> Result<&mut ShareConsumer> {
@@ -335,17 +367,18 @@ impl Source for ShareSource {
         if let Some(chunk) = self.ready.pop_front() {
             return self.hand_on(chunk);
         }
-        if let Some(event) = self.read_on()? {
+        if let Some(event) = self.read_on().await? {
             return Ok(event);
         }
         if !self.is_polling {
             return Ok(SourceEvent::Idle);
         }
         let records = self.poll().await?;
-        // No wait from here on: what was polled is in `unread`, in `ready` or handed on before anyone can drop this call.
+        // No wait until what was polled is in `unread`: it must be there before anyone can drop this call.
         self.check_locks()?;
         self.unread.add(records, self.reader.delivery_limit());
-        Ok(self.read_on()?.unwrap_or(SourceEvent::Idle))
+        self.reader.forget_missing_schemas();
+        Ok(self.read_on().await?.unwrap_or(SourceEvent::Idle))
     }
 
     fn maintain_at(&self) -> Option<Instant> {

@@ -14,6 +14,7 @@ use crate::args::check::CheckArgs;
 use crate::exit::Exit;
 use crate::failure::{self, Refused};
 use crate::job_file::{self, Brokers, JobFile};
+use crate::registry::{self, Purpose};
 use crate::signals::StopSignals;
 use crate::{output, settings, transform};
 
@@ -67,6 +68,10 @@ async fn check(env: &Env, args: &CheckArgs, signals: &mut StopSignals) -> anyhow
         client = connect(env, &job) => client?,
         () = signals.next() => return Ok(None),
     };
+    let schemas = tokio::select! {
+        settled = Box::pin(registry::settle(&mut job, &env.clock, Purpose::Check)) => settled.map(drop),
+        () = signals.next() => return Ok(None),
+    };
     let key = JobKey::new(&job.job, &job.instance);
     let mut store = Box::pin(check::store(env, job.checkpoint.store.as_ref(), &key));
     let of_store = tokio::select! {
@@ -86,7 +91,13 @@ async fn check(env: &Env, args: &CheckArgs, signals: &mut StopSignals) -> anyhow
         () = signals.next() => return Ok(None),
     };
     let Report { mode, findings: of_brokers, .. } = of_brokers;
-    let mut findings = plan(env, &job, &client).await;
+    let mut findings = match schemas {
+        Ok(()) => plan(env, &job, &client).await,
+        Err(error) => {
+            let message = format!("{error:#}").trim().to_owned();
+            vec![Finding::new(Area::Job, "schemas", Weight::Refused, message, "")]
+        }
+    };
     findings.extend(of_brokers);
     findings.extend(of_store);
     // Within a weight as they were looked at.

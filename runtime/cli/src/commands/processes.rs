@@ -7,6 +7,7 @@ use sharestream_core::JobId;
 use sharestream_core::remote::{
     Role, WorkerEnd, WorkerIdentity, WorkerOptions, Workers, run_worker as serve,
 };
+use sharestream_kafka::formats::{Format, OutputFormat};
 
 use super::run::{Prepared, prepare};
 use crate::args::RunArgs;
@@ -80,11 +81,18 @@ impl Place {
     }
 }
 
-/// What all three must agree on: the job file, what the command line sets in it, and the mode.
+/// What all three must agree on: the job file, what the command line sets in it, the mode, and the schemas that files and
+/// registries gave.
 fn identity(job: &JobFile) -> WorkerIdentity {
     let mode = format!("{:?}", job.ack_mode);
     let has_store = format!("{}", job.checkpoint.store.is_some());
-    WorkerIdentity::of(JobId::new(&job.job, &job.instance), &[&job.text, &mode, &has_store])
+    let schemas = match (&job.source.format, &job.sink.format) {
+        (Format::Avro(_), _) | (_, OutputFormat::Avro(_)) => {
+            format!("{:?}, {:?}", job.source.format, job.sink.format)
+        }
+        _ => String::new(),
+    };
+    WorkerIdentity::of(JobId::new(&job.job, &job.instance), &[&job.text, &mode, &has_store, &schemas])
 }
 
 /// The coordinator's door.
@@ -101,7 +109,7 @@ fn any_port() -> HostPort {
 /// Serves the coordinator until the job ends or this process is told to.
 pub(super) async fn run_worker(
     env: Env,
-    job: JobFile,
+    mut job: JobFile,
     args: RunArgs,
     role: Role,
     mut signals: StopSignals,
@@ -114,7 +122,7 @@ pub(super) async fn run_worker(
         (CancellationToken::new(), None)
     };
     let prepared = tokio::select! {
-        prepared = prepare(&env, &job, &args, &mut reporter, None) => prepared,
+        prepared = prepare(&env, &mut job, &args, &mut reporter, None) => prepared,
         () = signals.next() => return Ok(Exit::Done),
     };
     let result = match prepared {

@@ -31,6 +31,7 @@ use crate::failure;
 use crate::job_file::{self, Brokers, JobFile};
 use crate::metrics::Monitoring;
 use crate::output::{self, Reporter, Style};
+use crate::registry::{self, Purpose};
 use crate::settings;
 use crate::signals::{StopSignals, parent_gone};
 use crate::transform;
@@ -64,7 +65,7 @@ pub(crate) async fn run(env: Env, args: RunArgs) -> anyhow::Result<Exit> {
         reporter.serves_metrics(monitoring.address());
     }
     let prepared = tokio::select! {
-        prepared = prepare(&env, &job, &args, &mut reporter, monitoring.as_mut()) => prepared,
+        prepared = prepare(&env, &mut job, &args, &mut reporter, monitoring.as_mut()) => prepared,
         () = signals.next() => return Ok(Exit::Done),
     };
     let prepared = match (prepared, place) {
@@ -117,14 +118,16 @@ enum Ended {
     Interrupted,
 }
 
-/// Everything that can be checked and connected before the job starts.
+/// Everything that can be checked and connected before the job starts; `job` has the schemas of registries then.
 pub(super) async fn prepare(
     env: &Env,
-    job: &JobFile,
+    job: &mut JobFile,
     args: &RunArgs,
     reporter: &mut Reporter,
     monitoring: Option<&mut Monitoring>,
 ) -> anyhow::Result<Prepared> {
+    let registry = registry::settle(job, &env.clock, Purpose::Run).await?;
+    let job = &*job;
     // Before anything is touched: a fault in the SQL or in a call needs no broker to be found.
     let plan = transform::plan(job)?;
     let (bootstrap, broker) = brokers(env, job, reporter).await?;
@@ -142,7 +145,10 @@ pub(super) async fn prepare(
     };
     // The outcomes are what recovery and `verify` believe: they must outlive a broker where there are several.
     config.outcome_replication_factor = settings::outcome_replicas(client.admin().node_count());
-    let kafka = KafkaJob::connect(env.clone(), config).await?;
+    let mut kafka = KafkaJob::connect(env.clone(), config).await?;
+    if let Some(registry) = registry {
+        kafka = kafka.with_registry(registry);
+    }
     if let Some(from) = &args.from {
         start_from(job, args, from, &kafka, store.as_ref(), reporter).await?;
     }

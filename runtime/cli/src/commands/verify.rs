@@ -11,6 +11,7 @@ use crate::args::VerifyArgs;
 use crate::exit::Exit;
 use crate::job_file::{self, Brokers};
 use crate::output;
+use crate::registry::{self, Purpose};
 use crate::settings;
 use crate::verify::{self, Report};
 
@@ -46,7 +47,8 @@ async fn check(env: Env, args: &VerifyArgs) -> anyhow::Result<Report> {
         bail!("brokers = \"embedded\" ended with the run, so there is nothing left to check; use --brokers");
     };
     let client = Client::connect(env, client_config(bootstrap, job.source.security.clone())).await?;
-    verify::verify(&client, &job, SETTLE_MAX).await
+    let registry = registry::settle(&mut job, &client.env().clock, Purpose::Look).await?;
+    verify::verify(&client, &job, registry.as_deref(), SETTLE_MAX).await
 }
 
 fn print(report: &Report, show: usize) {

@@ -104,7 +104,7 @@ async fn demo(env: Env, args: &DemoArgs, place: &Place) -> anyhow::Result<Exit> 
     workers.finish(&mut display).await?;
     display.say("checking");
     let found =
-        verify::verify(&place.client, &job, SETTLE_MAX).await.context("the check could not be made")?;
+        verify::verify(&place.client, &job, None, SETTLE_MAX).await.context("the check could not be made")?;
     display.finish();
     let mut report = DemoReport::checked(place.mode.word(), seed, &found);
     workers.complete(&mut report);

@@ -1,6 +1,7 @@
 //! The job file: TOML in, a checked [`JobFile`] or every fault at once out.
 
 mod across;
+mod avro;
 mod columns;
 mod errors;
 mod group_config;

@@ -9,6 +9,7 @@ use sharestream_checkpoints::StoreLocation;
 use sharestream_client::SecuritySettings;
 use sharestream_kafka::BadRecords;
 use sharestream_kafka::formats::{Format, OutputFormat};
+use sharestream_registry::RegistrySettings;
 
 use super::http::HttpStage;
 
@@ -76,8 +77,10 @@ pub(crate) struct SourceSettings {
     pub(crate) group: String,
     /// Settings of the group, under Kafka's own names; set before the job joins.
     pub(crate) group_config: BTreeMap<String, String>,
-    /// How record values are decoded.
+    /// How record values are decoded. With a registry the schema may be missing, until it has been asked for.
     pub(crate) format: Format,
+    /// Who knows the schemas that records name.
+    pub(crate) registry: Option<RegistrySettings>,
     /// Largest source record in bytes; `None` takes the default.
     pub(crate) record_bytes_max: Option<usize>,
     /// Source subtasks, each a member of the group. Default 1.
@@ -102,10 +105,21 @@ pub(crate) struct SinkSettings {
     pub(crate) key: Option<String>,
     /// How rows are encoded. Default JSON.
     pub(crate) format: OutputFormat,
+    /// Where the schema of the rows is registered, so that its id stands in front of each value.
+    pub(crate) registry: Option<SinkRegistry>,
     /// Sink subtasks; they write disjoint partitions. Default 1.
     pub(crate) parallelism: usize,
     /// Partitions of the output (and dead letter) topic when the job has to create it.
     pub(crate) partitions: Option<i32>,
+}
+
+/// The `[sink.schema_registry]` section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SinkRegistry {
+    /// Where it is.
+    pub(crate) settings: RegistrySettings,
+    /// False: the schema must be registered already. Default true.
+    pub(crate) register: bool,
 }
 
 /// The `[slow]` section.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use sharestream_base::HostPort;
 use sharestream_client::SecuritySettings;
-use sharestream_kafka::formats::{CsvFormat, CsvOutput, Format, JsonFormat, OutputFormat};
+use sharestream_kafka::formats::{AvroOutput, CsvFormat, CsvOutput, Format, JsonFormat, OutputFormat};
 use sharestream_kafka::memory::Tasks;
+use sharestream_registry::RegistrySettings;
 
 use super::across::{self, Named, check_id};
+use super::avro::AvroKeys;
 use super::columns;
 use super::errors;
 use super::group_config;
@@ -65,7 +67,7 @@ pub(crate) fn read(
     let slow =
         file.section("slow", problems).map(|section| slow::read(section, name, named.has_calls, problems));
     let sink = file.required_section("sink", "topic = \"delayed-flights\"", end, problems);
-    let sink = sink.and_then(|section| read_sink(section, &mut named, problems));
+    let sink = sink.and_then(|section| read_sink(section, path, &mut named, problems));
     if let Some(section) = file.section("dead_letter", problems) {
         read_dead_letter(section, &mut named, problems);
     }
@@ -154,7 +156,7 @@ fn read_source(
         check_id(topic, "a topic name", problems);
     }
     let group = section.required_string("group", "flights-delays", problems);
-    let format = read_format(&mut section, named, problems);
+    let format = read_format(&mut section, path, named, problems);
     let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
     let record_bytes_max = section.bytes("record_bytes_max", RECORD_BYTES_MAX, problems);
     let config = section.section("group_config", problems);
@@ -177,13 +179,15 @@ fn read_source(
     section.finish(problems);
     named.lock_duration_ms = config.get("share.record.lock.duration.ms").cloned();
     named.isolation = config.get("share.isolation.level").cloned();
+    let (format, registry) = format?;
     Some(SourceSettings {
         brokers: brokers?,
         security: security?,
         topics: named.topics.iter().map(|topic| topic.value.clone()).collect(),
         group: group?.value,
         group_config: config.into_iter().map(|(key, at)| (key, at.value)).collect(),
-        format: format?,
+        format,
+        registry,
         record_bytes_max: record_bytes_max.and_then(|bytes| usize::try_from(bytes.value).ok()),
         parallelism: subtasks(parallelism),
     })
@@ -230,23 +234,35 @@ fn read_brokers(section: &mut Section<'_>, problems: &mut Problems) -> Option<Br
 
 #[derive(Clone, Copy)]
 enum FormatName {
+    Avro,
     Csv,
     Json,
     Raw,
 }
 
-fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<Format> {
-    const NAMES: [(&str, FormatName); 3] =
-        [("csv", FormatName::Csv), ("json", FormatName::Json), ("raw", FormatName::Raw)];
-    let there = section.require("format", "format = \"csv\" (or json, raw)", problems);
+fn read_format(
+    section: &mut Section<'_>,
+    path: &Path,
+    named: &mut Named,
+    problems: &mut Problems,
+) -> Option<(Format, Option<RegistrySettings>)> {
+    const NAMES: [(&str, FormatName); 4] = [
+        ("avro", FormatName::Avro),
+        ("csv", FormatName::Csv),
+        ("json", FormatName::Json),
+        ("raw", FormatName::Raw),
+    ];
+    let there = section.require("format", "format = \"csv\" (or avro, json, raw)", problems);
     let format = if there { section.one_of("format", &NAMES, problems) } else { None };
     let nulls = section.strings("nulls", problems);
     let delimiter = section.string("delimiter", problems);
     // Columns are read even where they make no sense, so that the fault is named and not "unknown key".
     let has_columns = section.table().contains_key("columns");
-    let wants_columns = format.as_ref().is_some_and(|format| !matches!(format.value, FormatName::Raw));
+    let wants_columns =
+        format.as_ref().is_some_and(|format| matches!(format.value, FormatName::Csv | FormatName::Json));
     let columns = if has_columns || wants_columns { columns::read(section, problems) } else { None };
     let _ = section.value("columns");
+    let avro = AvroKeys::of_source(section, path, problems);
     named.columns = columns.clone();
     let columns = columns.map(|columns| columns.into_iter().map(|column| column.value).collect());
     let format = format?;
@@ -255,11 +271,18 @@ fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Prob
         ("source.delimiter", delimiter.as_ref().map(|delimiter| &delimiter.span)),
     ];
     for (name, span) in for_csv {
-        if let (Some(span), FormatName::Json | FormatName::Raw) = (span, format.value) {
+        if let (Some(span), FormatName::Avro | FormatName::Json | FormatName::Raw) = (span, format.value) {
             problems.add_with_help(span, format!("{name} is for format = \"csv\" only"), "remove it");
         }
     }
-    match format.value {
+    if !matches!(format.value, FormatName::Avro) {
+        avro.refuse("source", problems);
+    } else if has_columns {
+        let message = "source.columns cannot be used with format = \"avro\"";
+        problems.add_with_help(&format.span, message, "the schema names the columns; remove them");
+    }
+    let plain = match format.value {
+        FormatName::Avro => return avro.source(&format.span, &named.topics, problems),
         FormatName::Csv => {
             let nulls = nulls.unwrap_or_default().into_iter().map(|null| null.value).collect();
             let delimiter = delimiter.map_or(Some(','), |delimiter| read_delimiter(&delimiter, problems));
@@ -277,7 +300,8 @@ fn read_format(section: &mut Section<'_>, named: &mut Named, problems: &mut Prob
             }
             Some(Format::Raw)
         }
-    }
+    };
+    Some((plain?, None))
 }
 
 fn read_delimiter(text: &At<String>, problems: &mut Problems) -> Option<char> {
@@ -319,8 +343,14 @@ fn read_transform(
     Some(Sql { text: sql.value, start: sql.span.start + quotes + skipped })
 }
 
-fn read_sink(mut section: Section<'_>, named: &mut Named, problems: &mut Problems) -> Option<SinkSettings> {
+fn read_sink(
+    mut section: Section<'_>,
+    path: &Path,
+    named: &mut Named,
+    problems: &mut Problems,
+) -> Option<SinkSettings> {
     let formats = [
+        ("avro", OutputFormat::Avro(AvroOutput::default())),
         ("json", OutputFormat::Json),
         ("csv", OutputFormat::Csv(CsvOutput::default())),
         ("raw", OutputFormat::Raw),
@@ -328,6 +358,7 @@ fn read_sink(mut section: Section<'_>, named: &mut Named, problems: &mut Problem
     let topic = section.required_string("topic", "delayed-flights", problems);
     let key = section.string("key", problems);
     let format = section.one_of("format", &formats, problems);
+    let avro = AvroKeys::of_sink(&mut section, path, problems);
     let parallelism = section.integer("parallelism", 1..=PARALLELISM_MAX, problems);
     let partitions = section.integer("partitions", 1..=10_000, problems);
     section.finish(problems);
@@ -343,10 +374,22 @@ fn read_sink(mut section: Section<'_>, named: &mut Named, problems: &mut Problem
     }
     named.sink_topic = topic.clone();
     named.sink_key = key.clone();
+    let topic = topic?.value;
+    let (format, registry) = match format.map(|format| format.value) {
+        Some(OutputFormat::Avro(_)) => {
+            let (output, registry) = avro.sink(&topic, problems)?;
+            (OutputFormat::Avro(output), registry)
+        }
+        other => {
+            avro.refuse("sink", problems);
+            (other.unwrap_or_default(), None)
+        }
+    };
     Some(SinkSettings {
-        topic: topic?.value,
+        topic,
         key: key.map(|key| key.value),
-        format: format.map_or(OutputFormat::Json, |format| format.value),
+        format,
+        registry,
         parallelism: subtasks(parallelism),
         partitions: partitions.and_then(|partitions| i32::try_from(partitions.value).ok()),
     })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sharestream_kafka::formats::{Column, ColumnType, Format};
+use sharestream_kafka::formats::{Column, ColumnType, Format, OutputFormat};
 
 use super::model::{CheckpointSettings, MetricsSettings};
 use super::*;
@@ -678,4 +678,91 @@ fn how_large_a_record_may_be_and_what_becomes_of_larger_ones_is_said_in_the_file
     assert_eq!(job.errors.too_large, Some(sharestream_kafka::BadRecords::Reject));
     let small = errors(&edited("format = \"csv\"", "record_bytes_max = 10\nformat = \"csv\""));
     assert!(small.contains("source.record_bytes_max must be from 1024 to 104857600"), "{small}");
+}
+
+/// A file of Avro without faults: `source` and `sink` are lines of their sections.
+fn avro(source: &str, sink: &str) -> String {
+    format!(
+        "[job]\nname = \"late\"\n[source]\nbrokers = \"localhost:9092\"\ntopics = [\"flights\"]\ngroup = \"late\"\n\
+         format = \"avro\"\n{source}\n[sink]\ntopic = \"delayed-flights\"\n{sink}\n"
+    )
+}
+
+const AVRO_SCHEMA: &str = r#"schema = '{"type":"record","name":"F","fields":[{"name":"id","type":"long"}]}'"#;
+
+#[test]
+fn avro_has_its_schema_in_the_file_or_beside_it() {
+    let read = |path: &Path, text: &str| parse(path, text, &[]).map_err(|error| error.to_string());
+    let job = read(Path::new("job.toml"), &avro(AVRO_SCHEMA, "format = \"avro\"")).unwrap();
+    assert_eq!(job.source.format.user_schema().field(0).name(), "id");
+    let OutputFormat::Avro(output) = &job.sink.format else { panic!("avro was written") };
+    assert_eq!(
+        (output.record_name.as_str(), &output.schema, output.schema_id),
+        ("delayed_flights", &None, None)
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.toml");
+    let text = avro("schema_file = \"f.avsc\"", "format = \"avro\"\nrecord_name = \"a.B\"");
+    assert!(read(&path, &text).unwrap_err().contains("source.schema_file: cannot read"));
+    std::fs::write(
+        folder.path().join("f.avsc"),
+        r#"{"type":"record","name":"F","fields":[{"name":"a b","type":"int"}]}"#,
+    )
+    .unwrap();
+    assert!(read(&path, &text).unwrap_err().contains("source: the Avro schema: 'a b' is no name"));
+    std::fs::write(
+        folder.path().join("f.avsc"),
+        r#"{"type":"record","name":"F","fields":[{"name":"a","type":"int"}]}"#,
+    )
+    .unwrap();
+    let job = read(&path, &text).unwrap();
+    assert_eq!(job.source.format.user_schema().field(0).name(), "a");
+    assert!(!job.source.format.names_schemas());
+}
+
+#[test]
+fn a_registry_is_where_schemas_may_be() {
+    let registry = "[source.schema_registry]\nurl = [\"http://a:8081\", \"https://b/registry\"]\nusername = \"job\"\n\
+                    password_file = \"secret\"\ntimeout = \"2s\"";
+    let sink = "format = \"avro\"\n[sink.schema_registry]\nurl = \"http://a:8081\"\nregister = false";
+    let job = parse(Path::new("jobs/job.toml"), &avro(registry, sink), &[]).unwrap();
+    let settings = job.source.registry.as_ref().unwrap();
+    assert_eq!(settings.urls.len(), 2);
+    assert_eq!(settings.request_timeout, Duration::from_secs(2));
+    let user = settings.user.as_ref().unwrap();
+    assert_eq!(user.password, sharestream_http::SecretSource::File("jobs/secret".into()));
+    assert!(job.source.format.names_schemas());
+    assert!(!job.sink.registry.as_ref().unwrap().register);
+}
+
+#[test]
+fn faults_of_avro_are_named() {
+    let of = |source: &str, sink: &str| errors(&avro(source, sink));
+    assert!(of("", "").contains("format = \"avro\" needs a schema"));
+    assert!(of(&format!("{AVRO_SCHEMA}\nschema_file = \"x\""), "").contains("are two schemas"));
+    assert!(
+        of(&format!("{AVRO_SCHEMA}\ncolumns = [{{ name = \"a\", type = \"int64\" }}]"), "")
+            .contains("source.columns cannot be used")
+    );
+    assert!(
+        of(AVRO_SCHEMA, "format = \"json\"\nrecord_name = \"R\"")
+            .contains("sink: schemas are for format = \"avro\" only")
+    );
+    assert!(
+        of(AVRO_SCHEMA, &format!("format = \"avro\"\nrecord_name = \"R\"\n{AVRO_SCHEMA}"))
+            .contains("remove one of the two")
+    );
+    let registry = |keys: &str| of(&format!("[source.schema_registry]\n{keys}"), "");
+    assert!(registry("").contains("key 'url' is missing"));
+    assert!(registry("url = \"a:8081\"").contains("source.schema_registry.url"));
+    assert!(registry("url = \"http://a\"\nregister = true").contains("a source registers nothing"));
+    assert!(registry("url = \"http://a\"\nusername = \"u\"").contains("a user has a name and one password"));
+    for secret in ["url = \"http://user:hunter2@a\"", "url = \"http://a\"\npassword = \"hunter2\""] {
+        let error = registry(secret);
+        assert!(error.contains("password"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    let two = avro("[source.schema_registry]\nurl = \"http://a\"", "")
+        .replace("[\"flights\"]", "[\"flights\", \"more\"]");
+    assert!(errors(&two).contains("the latest version of which topic"));
 }

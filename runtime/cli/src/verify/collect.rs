@@ -15,6 +15,7 @@ use sharestream_client::{Client, OffsetSpec, TopicInfo};
 use sharestream_core::commit::AckMode;
 use sharestream_core::coordinates::RejectKind;
 use sharestream_core::decision::SourcePartition;
+use sharestream_kafka::formats::SchemaRegistry;
 use sharestream_kafka::parking;
 use sharestream_kafka::provenance::{self, Provenance, checkpoint_of_state};
 use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig};
@@ -22,7 +23,7 @@ use sharestream_kafka::{AckModeChoice, BadRecords, KafkaJobConfig};
 use super::facts::{Claim, Effect, Expected, Facts, OpenTransaction, PartitionFacts, Place, digest};
 use super::ledger::{Ledger, Outcome, claims, committed_outcomes, later_outcomes};
 use super::recompute::Recompute;
-use super::scan::{self, Scan};
+use super::scan::{self, PartitionScan, Scan};
 use crate::job_file::JobFile;
 use crate::settings;
 
@@ -37,7 +38,12 @@ pub(crate) struct Collected {
 }
 
 /// Reads everything. `settle`: how long the share state may lag behind the outcomes.
-pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) -> anyhow::Result<Collected> {
+pub(crate) async fn collect(
+    client: &Client,
+    job: &JobFile,
+    registry: Option<&dyn SchemaRegistry>,
+    settle: Duration,
+) -> anyhow::Result<Collected> {
     let config = settings::kafka_config(job, &client.config().bootstrap, None);
     let mut notes = Vec::new();
     let sources = topics(client, &job.acquired_topics()).await?;
@@ -71,7 +77,7 @@ pub(crate) async fn collect(client: &Client, job: &JobFile, settle: Duration) ->
             let floor = ledger.floors.get(&source);
             let told = floor.map(|floor| floor.initial).or(start);
             let initial = initial(job, &claims, source, log_start, told, &mut notes, &topic.name);
-            let expected = expected(client, &mut recompute, topic, source, initial).await?;
+            let expected = expected(client, &mut recompute, registry, topic, source, initial).await?;
             partitions.push(PartitionFacts {
                 topic: topic.name.clone(),
                 source,
@@ -288,15 +294,22 @@ async fn copies(client: &Client, topic: &str, notes: &mut Vec<String>) -> anyhow
 async fn expected(
     client: &Client,
     recompute: &mut Recompute,
+    registry: Option<&dyn SchemaRegistry>,
     topic: &TopicInfo,
     source: SourcePartition,
     initial: Offset,
 ) -> anyhow::Result<Vec<Expected>> {
     let mut expected = Vec::new();
-    scan::partition(client, &topic.name, source.partition, initial, Scan::Committed, &mut |batch| {
-        recompute.batch(source, initial, batch, &mut expected)
-    })
-    .await?;
+    let mut scan =
+        PartitionScan::start(client, &topic.name, source.partition, initial, Scan::Committed).await?;
+    while let Some(batches) = scan.next().await? {
+        for batch in &batches {
+            if let Some(registry) = registry {
+                recompute.learn_schemas(batch, registry).await?;
+            }
+            recompute.batch(source, initial, batch, &mut expected)?;
+        }
+    }
     recompute.finish(source, initial, &mut expected)?;
     Ok(expected)
 }

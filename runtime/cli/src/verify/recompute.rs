@@ -16,7 +16,7 @@ use sharestream_core::coordinates::{self, Coordinates, ParkedCopy, RejectKind};
 use sharestream_core::decision::SourcePartition;
 use sharestream_core::operator::{Operator, OperatorFactory};
 use sharestream_kafka::BadRecords;
-use sharestream_kafka::formats::RowEncoder;
+use sharestream_kafka::formats::{RowEncoder, SchemaRegistry, UnwritableRow};
 use sharestream_kafka::parking;
 use sharestream_kafka::source::{RecordBytes, RecordCoordinates, RowsBuilder, TopicNames};
 use sharestream_wire::records::{DECOMPRESSED_BYTES_MAX, RawBatch};
@@ -78,6 +78,22 @@ impl Recompute {
             |topic: &&Arc<TopicInfo>| Some(&*topic.name) == job.parking_topic().map(String::as_str);
         let parking = sources.iter().find(is_parking).map(|topic| (topic.topic_id, topic.name.clone()));
         Ok(Recompute { rows, topics, parking, operator, encoder, key, on_decode, on_transform, on_too_large })
+    }
+
+    /// Asks for the schemas that records of the batch name and that are not known yet.
+    pub(crate) async fn learn_schemas(
+        &mut self,
+        batch: &RawBatch,
+        registry: &dyn SchemaRegistry,
+    ) -> anyhow::Result<()> {
+        let Some(records) = batch.records_within(DECOMPRESSED_BYTES_MAX)? else { return Ok(()) };
+        for record in &records {
+            if let Some(id) = self.rows.unknown_schema(record?.value) {
+                let schema = registry.schema(id).await?;
+                self.rows.learn_schema(id, &schema);
+            }
+        }
+        Ok(())
     }
 
     /// Takes the next committed batch of a source partition.
@@ -191,13 +207,20 @@ impl Recompute {
         for row in 0..rows.num_rows() {
             let row_digest = contents.as_ref().map(|(encoder, keys)| {
                 value.clear();
-                let has_value = encoder.write(row, &mut value);
+                let has_value = encoder.write(row, &mut value)?;
                 let key = (!keys.is_null(row)).then(|| keys.value(row));
-                digest(ordinals.value(row), key, has_value.then_some(value.as_slice()))
+                Ok(digest(ordinals.value(row), key, has_value.then_some(value.as_slice())))
             });
+            let row_digest: Result<_, UnwritableRow> = row_digest.transpose();
             let (_, Offset(offset)) = hidden.source(row)?;
             let slot = at(offset).and_then(|index| expected.get_mut(index));
-            match slot.with_context(|| format!("a row of offset {offset} of {source:?}"))? {
+            let slot = slot.with_context(|| format!("a row of offset {offset} of {source:?}"))?;
+            let Ok(row_digest) = row_digest else {
+                // The sink rejects it, as the transform would have.
+                *slot = self.on_transform;
+                continue;
+            };
+            match slot {
                 Expected::Rows { count, digest } => {
                     *count += 1;
                     *digest = digest.zip(row_digest).map(|(sum, of_row)| sum.wrapping_add(of_row));
