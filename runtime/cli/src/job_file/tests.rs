@@ -132,7 +132,7 @@ job.toml:6:9: source.group must be a string, not an integer
 job.toml:7:10: source.format cannot be "cvs"
     7 | format = "cvs"
       |          ^^^^^
-      = did you mean "csv"? (one of csv, json, raw)
+      = did you mean "csv"? (one of avro, csv, json, raw)
 
 job.toml:10:15: sink.parallelism must be a whole number, not a string
    10 | parallelism = "two"
