@@ -1,5 +1,7 @@
 //! A schema registry in this process: the documented REST interface, as much of it as is used.
 
+#![allow(dead_code, reason = "each test file uses its part of it")]
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
