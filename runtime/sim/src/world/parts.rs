@@ -1,21 +1,19 @@
 //! Sources and sinks of a replica that runs in three processes: they come, go, are paused, killed and replaced, each alone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sharestream_base::{CancellationToken, ErrorKind, OwnedTask, Spawner, TaskKind};
-use sharestream_core::JobControl;
+use sharestream_base::{CancellationToken, OwnedTask};
 use sharestream_core::remote::WorkerEnd;
 
 use super::World;
 use super::faults::Action;
-use super::workers::RESTART_AFTER;
+use super::workers::{RESTART_AFTER, needs_human};
 use crate::check::{Checker, Finding};
 use crate::network::Host;
 use crate::plan::{Part, PartPeer, Way};
 use crate::process::ProcessGate;
-use crate::worker::{Trap, Worker};
 
 /// One process.
 pub(super) struct PartProcess {
@@ -68,27 +66,12 @@ impl World {
         let gate = self.gate();
         let (mode, _) = self.asked_mode();
         let env = self.process_env(&host, &gate);
-        let slot = &self.workers[index];
         let lost_power = Arc::new(AtomicBool::new(false));
         let stop = CancellationToken::new();
-        let worker = Worker {
-            env,
-            plan: slot.plan.clone(),
-            mode,
-            instance: slot.instance.clone(),
-            bootstrap: self.nodes.bootstrap(),
-            objects: slot.plan.has_store.then(|| self.bucket.attach(Arc::clone(&lost_power))),
-            control: JobControl::new(),
-            trap: Trap::default(),
-            traps: self.traps.clone(),
-            host: Arc::clone(&host),
-            gate: Arc::clone(&gate),
-            risks_last_delivery: slot.spares_deliveries && self.is_settling,
-        };
+        let worker = self.worker(index, env, mode, (&host, &gate, &lost_power));
         let (plan, stopped) = (self.plan.clone(), stop.clone());
         let main = async move { worker.run_part(&plan, part, &name_of(index), stopped).await };
-        let task = OwnedTask::spawn(&Spawner::gated(gate.clone()), host.to_string(), TaskKind::Job, main);
-        self.trace.note(format!("{host} starts"));
+        let task = self.start(&host, &gate, main);
         if let Some(slot) = self.part(index, part) {
             slot.current = Some(PartProcess { host, gate, stop, lost_power, task });
         }
@@ -98,16 +81,7 @@ impl World {
     pub(super) fn kill_part(&mut self, index: usize, part: Part, down: Duration, power: bool) {
         let Some(process) = self.part(index, part).and_then(|slot| slot.current.take()) else { return };
         let PartProcess { host, gate, lost_power, task, .. } = process;
-        gate.kill();
-        if power {
-            lost_power.store(true, Ordering::Relaxed);
-            self.fabric.power_off(&host);
-            self.after(Duration::from_secs(3), Action::PowerOn(Arc::clone(&host)));
-        } else {
-            self.fabric.reset(|from, _| from == &*host);
-        }
-        drop(task);
-        self.trace.note(format!("{host} is dead"));
+        self.bury(&host, &gate, &lost_power, task, power);
         self.after(down, Action::StartPart(index, part));
     }
 
@@ -208,23 +182,12 @@ impl World {
 
     /// Some ends say that something is wrong with us.
     async fn account_for_part(&mut self, process: PartProcess) {
-        let PartProcess { host, gate, mut task, .. } = process;
-        let text = match task.join().await {
-            Ok(Some(Ok(end))) => format!("{host} ended: {end:?}"),
-            Ok(Some(Err(error))) => {
-                let kind = error.downcast_ref::<sharestream_core::Error>().map(sharestream_core::Error::kind);
-                if matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput)) {
-                    self.find(Finding::exit(&host, &format!("{error:#}")));
-                }
-                format!("{host} failed: {error:#}")
-            }
-            Ok(None) => format!("{host} was dropped"),
-            Err(panic) => {
-                self.find(Finding::panic(panic.to_string()));
-                format!("{host} panicked")
-            }
-        };
-        self.trace.note(text);
+        let PartProcess { host, gate, task, .. } = process;
+        if let Some(error) = self.end_of(&host, task, |end| format!("{end:?}")).await
+            && needs_human(&error)
+        {
+            self.find(Finding::exit(&host, &format!("{error:#}")));
+        }
         self.look_for_tasks(&host, &gate).await;
     }
 

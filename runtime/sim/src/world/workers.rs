@@ -84,33 +84,56 @@ impl World {
         }
         self.traps.watch(Arc::clone(&host), Arc::clone(&gate));
         self.statuses.told(&host, expected);
-        let slot = &mut self.workers[index];
         let lost_power = Arc::new(AtomicBool::new(false));
-        let (control, trap) = (JobControl::new(), Trap::default());
-        let worker = Worker {
+        let worker = self.worker(index, env, mode, (&host, &gate, &lost_power));
+        let (control, trap) = (worker.control.clone(), Arc::clone(&worker.trap));
+        let plan = self.plan.clone();
+        let main = async move { worker.run(&plan).await };
+        let task = self.start(&host, &gate, main);
+        self.workers[index].current =
+            Some(Incarnation { host, gate, control, clock, lost_power, trap, task });
+        self.start_parts(index);
+    }
+
+    /// What a process of a replica is given, be it all of it or a part.
+    pub(super) fn worker(
+        &self,
+        index: usize,
+        env: Env,
+        mode: AckModeChoice,
+        (host, gate, lost_power): (&Host, &Arc<ProcessGate>, &Arc<AtomicBool>),
+    ) -> Worker {
+        let slot = &self.workers[index];
+        Worker {
             env,
             plan: slot.plan.clone(),
             mode,
             instance: slot.instance.clone(),
             bootstrap: self.nodes.bootstrap(),
-            objects: slot.plan.has_store.then(|| self.bucket.attach(Arc::clone(&lost_power))),
-            control: control.clone(),
-            trap: Arc::clone(&trap),
+            objects: slot.plan.has_store.then(|| self.bucket.attach(Arc::clone(lost_power))),
+            control: JobControl::new(),
+            trap: Trap::default(),
             traps: self.traps.clone(),
-            host: Arc::clone(&host),
-            gate: Arc::clone(&gate),
+            host: Arc::clone(host),
+            gate: Arc::clone(gate),
             // As the error says: once the cause is gone, the last delivery may be risked.
             risks_last_delivery: slot.spares_deliveries && self.is_settling,
-        };
-        let plan = self.plan.clone();
-        let main = async move { worker.run(&plan).await };
-        let task = OwnedTask::spawn(&Spawner::gated(gate.clone()), host.to_string(), TaskKind::Job, main);
-        self.trace.note(format!("{host} starts"));
-        slot.current = Some(Incarnation { host, gate, control, clock, lost_power, trap, task });
-        self.start_parts(index);
+        }
     }
 
-    /// What a process of the job is given, with a clock that is off.
+    /// Runs `main` as the process of that name.
+    pub(super) fn start<T: Send + 'static>(
+        &self,
+        host: &Host,
+        gate: &Arc<ProcessGate>,
+        main: impl Future<Output = T> + Send + 'static,
+    ) -> OwnedTask<T> {
+        let task = OwnedTask::spawn(&Spawner::gated(gate.clone()), host.to_string(), TaskKind::Job, main);
+        self.trace.note(format!("{host} starts"));
+        task
+    }
+
+    /// What a process is given, with a clock that is off.
     pub(super) fn process_env(&self, host: &Host, gate: &Arc<ProcessGate>) -> Env {
         let rng = self.rng.fork(host);
         let skew_ms = i64::try_from(rng.below(4_000)).unwrap_or(0) - 2_000;
@@ -140,7 +163,8 @@ impl World {
     /// Kills the current incarnation and starts another after `down`.
     pub(super) fn kill_worker(&mut self, index: usize, down: Duration, power: bool) {
         let Some(incarnation) = self.workers[index].current.take() else { return };
-        self.bury(incarnation, power);
+        let Incarnation { host, gate, lost_power, task, .. } = incarnation;
+        self.bury(&host, &gate, &lost_power, task, power);
         self.after(down, Action::StartWorker(index));
         self.forget_ends(index);
     }
@@ -160,16 +184,22 @@ impl World {
         }
     }
 
-    /// The incarnation is dead: not one more line of its code runs.
-    fn bury(&mut self, incarnation: Incarnation, power: bool) {
-        let Incarnation { host, gate, lost_power, task, .. } = incarnation;
+    /// The process is dead: not one more line of its code runs.
+    pub(super) fn bury<T>(
+        &mut self,
+        host: &Host,
+        gate: &ProcessGate,
+        lost_power: &AtomicBool,
+        task: OwnedTask<T>,
+        power: bool,
+    ) {
         gate.kill();
         if power {
             lost_power.store(true, Ordering::Relaxed);
-            self.fabric.power_off(&host);
-            self.after(Duration::from_secs(3), Action::PowerOn(Arc::clone(&host)));
+            self.fabric.power_off(host);
+            self.after(Duration::from_secs(3), Action::PowerOn(Arc::clone(host)));
         } else {
-            self.fabric.reset(|from, _| from == &*host);
+            self.fabric.reset(|from, _| from == &**host);
         }
         drop(task);
         self.trace.note(format!("{host} is dead"));
@@ -220,7 +250,7 @@ impl World {
 
     /// Some ends say that something is wrong with us. True for a job that stopped to spare the deliveries of a record.
     pub(super) async fn account_for(&mut self, incarnation: Incarnation) -> bool {
-        let Incarnation { host, gate, control, mut task, .. } = incarnation;
+        let Incarnation { host, gate, control, task, .. } = incarnation;
         for finding in self.statuses.look(&host, &control.status().borrow()) {
             self.find(finding);
         }
@@ -235,27 +265,34 @@ impl World {
             let text = format!("{host} needed {} attempts in a run without faults: {last}", status.attempts);
             self.find(Finding::new(Checker::Attempts, text));
         }
-        let text = match task.join().await {
-            Ok(Some(Ok(report))) => format!("{host} ended: {:?}", report.end),
-            Ok(Some(Err(error))) => {
-                let kind = error.downcast_ref::<sharestream_core::Error>().map(sharestream_core::Error::kind);
-                let needs_human =
-                    matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput));
-                spares = self.plan.has_outages_or_deaths() && spares_deliveries(&error);
-                if needs_human && !spares && !self.is_told_to_change_its_mode(&error) {
-                    self.find(Finding::exit(&host, &format!("{error:#}")));
-                }
-                format!("{host} failed: {error:#}")
+        if let Some(error) = self.end_of(&host, task, |report| format!("{:?}", report.end)).await {
+            spares = self.plan.has_outages_or_deaths() && spares_deliveries(&error);
+            if needs_human(&error) && !spares && !self.is_told_to_change_its_mode(&error) {
+                self.find(Finding::exit(&host, &format!("{error:#}")));
             }
-            Ok(None) => format!("{host} was dropped"),
+        }
+        self.look_for_tasks(&host, &gate).await;
+        spares
+    }
+
+    /// Notes how a process has ended, and gives its error.
+    pub(super) async fn end_of<T: Send + 'static>(
+        &mut self,
+        host: &Host,
+        mut task: OwnedTask<anyhow::Result<T>>,
+        in_words: impl FnOnce(&T) -> String,
+    ) -> Option<anyhow::Error> {
+        let (text, error) = match task.join().await {
+            Ok(Some(Ok(end))) => (format!("{host} ended: {}", in_words(&end)), None),
+            Ok(Some(Err(error))) => (format!("{host} failed: {error:#}"), Some(error)),
+            Ok(None) => (format!("{host} was dropped"), None),
             Err(panic) => {
                 self.find(Finding::panic(panic.to_string()));
-                format!("{host} panicked")
+                (format!("{host} panicked"), None)
             }
         };
         self.trace.note(text);
-        self.look_for_tasks(&host, &gate).await;
-        spares
+        error
     }
 
     /// A process that has ended has no tasks left.
@@ -271,6 +308,12 @@ impl World {
             self.find(Finding::leaked_tasks(host, &left));
         }
     }
+}
+
+/// Not what starting again would heal.
+pub(super) fn needs_human(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<sharestream_core::Error>().map(sharestream_core::Error::kind);
+    matches!(kind, Some(ErrorKind::Corrupt | ErrorKind::Bug | ErrorKind::InvalidInput))
 }
 
 /// The job stopped, or stays down, because another delivery of a record could be its last.
