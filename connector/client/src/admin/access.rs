@@ -105,38 +105,28 @@ impl Admin {
             .with_producer_epoch(0)
             .with_committed(false);
         let key = CoordinatorKey::Transaction(transactional_id.to_owned());
-        let mut backoff = self.client.backoff();
-        loop {
-            let attempt = async {
-                let response = self.client.coordinator(&key).await?.call(&request).await?;
-                match KafkaError(response.error_code) {
-                    KafkaError::TRANSACTIONAL_ID_AUTHORIZATION_FAILED => Ok(false),
-                    // The right was there; the rest is as wrong as it was meant to be.
-                    KafkaError::INVALID_PRODUCER_ID_MAPPING
-                    | KafkaError::INVALID_PRODUCER_EPOCH
-                    | KafkaError::PRODUCER_FENCED
-                    | KafkaError::INVALID_TXN_STATE
-                    | KafkaError::CONCURRENT_TRANSACTIONS => Ok(true),
-                    KafkaError::NONE => Err(Error::new(
-                        ErrorKind::Bug,
-                        format!("a transaction of '{transactional_id}' that cannot exist was ended"),
-                    )),
-                    KafkaError(code) => Err(Error::from_code(
-                        code,
-                        format_args!("look at transactional id '{transactional_id}'"),
-                    )),
+        let asked = self.client.ask_coordinator(&key, &request, |response| {
+            match KafkaError(response.error_code) {
+                KafkaError::TRANSACTIONAL_ID_AUTHORIZATION_FAILED => Ok(false),
+                // The right was there; the rest is as wrong as it was meant to be.
+                KafkaError::INVALID_PRODUCER_ID_MAPPING
+                | KafkaError::INVALID_PRODUCER_EPOCH
+                | KafkaError::PRODUCER_FENCED
+                | KafkaError::INVALID_TXN_STATE
+                | KafkaError::CONCURRENT_TRANSACTIONS => Ok(true),
+                KafkaError::NONE => Err(Error::new(
+                    ErrorKind::Bug,
+                    format!("a transaction of '{transactional_id}' that cannot exist was ended"),
+                )),
+                KafkaError(code) => {
+                    Err(Error::from_code(code, format_args!("look at transactional id '{transactional_id}'")))
                 }
-            };
-            match attempt.await {
-                Ok(may) => return Ok(may),
-                Err(error) if error.is_retriable() => {
-                    self.client.reroute(&key, &error);
-                    // Nothing can have been changed, so nothing is unknown.
-                    backoff.wait(error.with_kind(ErrorKind::Retry)).await?;
-                }
-                Err(error) => return Err(error),
             }
-        }
+        });
+        // Nothing can have been changed, so nothing is unknown.
+        asked
+            .await
+            .map_err(|error| if error.is_retriable() { error.with_kind(ErrorKind::Retry) } else { error })
     }
 }
 

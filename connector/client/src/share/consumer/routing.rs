@@ -64,8 +64,7 @@ impl ShareConsumer {
         self.holders.retain(|_, holder| *holder != node);
         for key in held {
             tracing::warn!(broker = %node, partition = %key.1, %reason, "share locks lost");
-            self.lost.push(LostLocks { topic_id: key.0, partition: key.1, reason });
-            self.has_new_loss = true;
+            self.lose(key, reason);
         }
         self.push_results(unsent, |_| Some(error));
         self.route_at = Some(self.client.env().clock.now());
@@ -163,11 +162,15 @@ impl ShareConsumer {
             for (_, records) in &mut self.ready {
                 records.partitions.retain(|partition| (partition.topic_id, partition.partition) != key);
             }
-            let (topic_id, partition) = key;
-            self.lost.push(LostLocks { topic_id, partition, reason: LostReason::LeaderMoved });
-            self.has_new_loss = true;
+            self.lose(key, LostReason::LeaderMoved);
             let unsent = unsent.map(|batches| (key, batches));
             self.push_results(unsent.into_iter().collect(), |_| Some(KafkaError::NOT_LEADER_OR_FOLLOWER));
         }
+    }
+
+    /// What is held of a partition is lost: whoever polls hears of it first.
+    fn lose(&mut self, (topic_id, partition): PartitionKey, reason: LostReason) {
+        self.lost.push(LostLocks { topic_id, partition, reason });
+        self.has_new_loss = true;
     }
 }
