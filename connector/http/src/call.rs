@@ -8,16 +8,17 @@ use async_trait::async_trait;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Method, Url};
-use sharestream_base::{Clock, run_blocking};
+use sharestream_base::Clock;
 use sharestream_core::async_map::{AsyncFunction, AsyncOutcome, AsyncRow, CallError};
 use sharestream_core::{Error, ErrorKind, Result, coordinates};
 
 use crate::check::raw_path;
+use crate::client::client_builder;
 use crate::headers::Headers;
 use crate::settings::{Body, Fault, HttpSettings};
 use crate::template::{Bound, Template};
 use crate::values::{self, ValueError};
-use crate::{fields, response, tls};
+use crate::{fields, response};
 
 /// All but the unreserved characters of RFC 3986.
 const ENCODED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -251,18 +252,9 @@ fn bind_body(settings: &HttpSettings, input: &Schema) -> Result<Bodies, String> 
 
 async fn client(settings: &HttpSettings, clock: &Clock) -> Result<Client, Fault> {
     let fault = |message: String| Fault { setting: "ca_file".to_owned(), message, help: None };
-    let (ca_file, clock) = (settings.ca_file.clone(), clock.clone());
     let is_secure = settings.url.starts_with("https://");
-    let tls =
-        run_blocking("http-authorities", move || tls::config(ca_file.as_deref(), is_secure, clock)).await;
-    let tls = tls.map_err(|panic| fault(panic.to_string()))?.map_err(fault)?;
-    Client::builder()
-        .use_preconfigured_tls(tls)
-        .http1_only()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .referer(false)
-        .user_agent(concat!("sharestream/", env!("CARGO_PKG_VERSION")))
+    let builder = client_builder(settings.ca_file.clone(), is_secure, clock).await.map_err(fault)?;
+    builder
         .connect_timeout(settings.connect_timeout)
         .pool_idle_timeout(settings.idle_timeout)
         .pool_max_idle_per_host(settings.idle_connections_max)

@@ -26,6 +26,7 @@
 
 mod call;
 mod check;
+mod client;
 mod fields;
 mod headers;
 mod response;
@@ -36,6 +37,6 @@ mod tls;
 mod values;
 
 pub use call::HttpFunction;
+pub use client::client_builder;
 pub use secret::read as read_secret;
 pub use settings::{Body, Fault, FieldType, Header, HeaderSource, HttpSettings, JsonField, SecretSource};
-pub use tls::config as tls_config;

@@ -21,7 +21,7 @@ impl TimeProvider for DoorTime {
 }
 
 /// Reads the authorities, if TLS is spoken at all. Blocks: call it on a blocking thread. Errors: one sentence.
-pub fn config(ca_file: Option<&Path>, is_secure: bool, clock: Clock) -> Result<ClientConfig, String> {
+pub(crate) fn config(ca_file: Option<&Path>, is_secure: bool, clock: Clock) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = match ca_file {
         Some(path) => of_file(path)?,

@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 use sharestream_base::{Clock, ErrorKind, run_blocking};
-use sharestream_http::{read_secret, tls_config};
+use sharestream_http::{client_builder, read_secret};
 use sharestream_kafka::formats::{SchemaId, SchemaRegistry, WriterSchema};
 use sharestream_kafka::{Error, Result};
 use zeroize::Zeroizing;
@@ -64,19 +64,9 @@ impl HttpRegistry {
             let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
             return Err(invalid_input(format!("schema registry: {}", texts.join("; "))));
         }
-        let (ca_file, is_secure, door) = (settings.ca_file.clone(), settings.is_secure(), clock.clone());
-        let tls =
-            run_blocking("registry-authorities", move || tls_config(ca_file.as_deref(), is_secure, door))
-                .await;
-        let tls = tls.map_err(|panic| panic.to_string()).and_then(|tls| tls);
-        let tls = tls.map_err(|fault| invalid_input(format!("schema registry: ca_file: {fault}")))?;
-        let client = Client::builder()
-            .use_preconfigured_tls(tls)
-            .http1_only()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .user_agent(concat!("sharestream/", env!("CARGO_PKG_VERSION")))
+        let builder = client_builder(settings.ca_file.clone(), settings.is_secure(), &clock).await;
+        let builder = builder.map_err(|fault| invalid_input(format!("schema registry: ca_file: {fault}")))?;
+        let client = builder
             .build()
             .map_err(|error| invalid_input(format!("schema registry: no client can be made ({error})")))?;
         Ok(HttpRegistry { client, clock, settings })
