@@ -187,10 +187,10 @@ fn read_registry(
     let timeout = section.duration("timeout", TIMES, problems);
     let patience = section.duration("patience", TIMES, problems);
     let register = section.boolean("register", problems);
-    if let Some((key, value)) = section.table().get_key_value("password") {
+    if let Some((key, _)) = section.table().get_key_value("password") {
         // Whoever writes a secret here must not find it in a log as well.
-        let _ = value;
-        problems.add_hidden(&key.span(), format!("{name}.schema_registry.password: a password does not belong here: use password_file or password_env"));
+        let message = "a password does not belong here: use password_file or password_env";
+        problems.add_hidden(&key.span(), format!("{name}.schema_registry.password: {message}"));
         let _ = section.value("password");
     }
     section.finish(problems);

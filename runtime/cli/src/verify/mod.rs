@@ -20,7 +20,8 @@ pub(crate) use report::Report;
 
 use crate::job_file::JobFile;
 
-/// Collects the facts of a job and checks them. `registry`: of the source, if its records name schemas. `settle`: how long the share state may lag behind the outcomes.
+/// Collects the facts of a job and checks them. `registry`: of the source, if its records name schemas. `settle`: how long
+/// the share state may lag behind the outcomes.
 pub(crate) async fn verify(
     client: &Client,
     job: &JobFile,

@@ -19,7 +19,7 @@ use sharestream_kafka::BadRecords;
 use sharestream_kafka::formats::{RowEncoder, SchemaRegistry, UnwritableRow};
 use sharestream_kafka::parking;
 use sharestream_kafka::source::{RecordBytes, RecordCoordinates, RowsBuilder, TopicNames};
-use sharestream_wire::records::{DECOMPRESSED_BYTES_MAX, RawBatch};
+use sharestream_wire::records::{BatchHeader, Records};
 
 use super::facts::{Expected, digest};
 use crate::job_file::JobFile;
@@ -80,14 +80,13 @@ impl Recompute {
         Ok(Recompute { rows, topics, parking, operator, encoder, key, on_decode, on_transform, on_too_large })
     }
 
-    /// Asks for the schemas that records of the batch name and that are not known yet.
+    /// Asks for the schemas that these records name and that are not known yet.
     pub(crate) async fn learn_schemas(
         &mut self,
-        batch: &RawBatch,
+        records: &Records,
         registry: &dyn SchemaRegistry,
     ) -> anyhow::Result<()> {
-        let Some(records) = batch.records_within(DECOMPRESSED_BYTES_MAX)? else { return Ok(()) };
-        for record in &records {
+        for record in records {
             if let Some(id) = self.rows.unknown_schema(record?.value) {
                 let schema = registry.schema(id).await?;
                 self.rows.learn_schema(id, &schema);
@@ -96,26 +95,32 @@ impl Recompute {
         Ok(())
     }
 
-    /// Takes the next committed batch of a source partition.
+    /// Takes the next committed batch of a source partition, of which no job reads a record: each of its offsets is too large.
+    pub(crate) fn withheld(
+        &self,
+        initial: Offset,
+        header: &BatchHeader,
+        expected: &mut Vec<Expected>,
+    ) -> anyhow::Result<()> {
+        let index = |offset: i64| usize::try_from((offset - initial.0).max(0));
+        let first = index(header.base_offset)?;
+        expected.resize(first.max(expected.len()), Expected::NoRecord);
+        let past_end = index(header.last_offset().saturating_add(1))?;
+        expected.resize(past_end.max(expected.len()), self.on_too_large);
+        Ok(())
+    }
+
+    /// Takes the records of the next committed batch of a source partition.
     pub(crate) fn batch(
         &mut self,
         source: SourcePartition,
         initial: Offset,
-        batch: &RawBatch,
+        records: &Records,
         expected: &mut Vec<Expected>,
     ) -> anyhow::Result<()> {
         let topic = *self.topics.get(&source.topic_id).context("a source topic without a number")?;
-        let Some(records) = batch.records_within(DECOMPRESSED_BYTES_MAX)? else {
-            // No job reads it: each of its offsets is too large.
-            let index = |offset: i64| usize::try_from((offset - initial.0).max(0));
-            let first = index(batch.header.base_offset)?;
-            expected.resize(first.max(expected.len()), Expected::NoRecord);
-            let past_end = index(batch.header.last_offset().saturating_add(1))?;
-            expected.resize(past_end.max(expected.len()), self.on_too_large);
-            return Ok(());
-        };
         self.rows.add_block(records.payload());
-        for record in &records {
+        for record in records {
             let record = record?;
             if record.offset < initial.0 {
                 continue;
