@@ -160,9 +160,9 @@ impl Reader {
     }
 
     /// Decodes what comes next of `unread` and appends it to `chunks`: batch by batch, up to the bytes that are decompressed
-    /// at a time, or up to a record whose schema is not known. Bad records are part of the chunks, and records of different [`Treatment`] are in chunks of their own; an
-    /// error means that the answer itself makes no sense, or that a record was delivered too often and the policy is to
-    /// fail.
+    /// at a time, or up to a record whose schema is not known. Bad records are part of the chunks, and records of different
+    /// [`Treatment`] are in chunks of their own; an error means that the answer itself makes no sense, or that a record was
+    /// delivered too often and the policy is to fail.
     pub(super) fn read_on(&mut self, unread: &mut Unread, chunks: &mut VecDeque<Chunk>) -> Result<()> {
         self.treatment = Treatment::Usual;
         self.ahead = Ahead::default();

@@ -43,7 +43,7 @@ pub struct AvroOutput {
 
 impl Default for AvroOutput {
     fn default() -> Self {
-        AvroOutput { schema: None, record_name: "Row".to_owned(), schema_id: None }
+        AvroOutput::new("Row", None)
     }
 }
 
